@@ -24,6 +24,9 @@ import { benchRestart } from './restart.ts';
 import { benchTravel } from './travel.ts';
 import { environment, Report } from './report.ts';
 
+// Servers make no sandboxes of their own beside those that are looked at.
+process.env['CAY_PROBE'] ??= 'off';
+
 const SECTIONS = {
   exec: benchExec,
   create: benchCreate,

@@ -124,8 +124,7 @@ async function benchMemory({ report, open }: Pick<Bench, 'report' | 'open'>): Pr
       captures.push(captured - begun);
       const child = async () => {
         const id = newId('sbx');
-        await backend.clone(id, spec, snapshot, { memory: true });
-        await backend.ensure(id, spec);
+        await backend.clone(id, spec, snapshot, { memory: true, start: true });
         await exec(await backend.connect(id), 'true');
         return id;
       };

@@ -1,7 +1,7 @@
 /** The HTTP API's reference as Markdown, from the OpenAPI document that the server answers with. */
-import { fieldComments, type FieldComments } from './field-comments.ts';
 
 interface Schema {
+  description?: string;
   $ref?: string;
   type?: string | string[];
   const?: unknown;
@@ -65,9 +65,8 @@ server answers the document itself at \`GET /openapi.json\`.
   host. The token of a private port goes into the header \`X-Cay-Preview-Token\`, or once into the query as \`cay_token\`.
 `;
 
-export function apiReference(given: OpenApiDocument, protocolSources: readonly string[]): string {
+export function apiReference(given: OpenApiDocument): string {
   const document = linked(given);
-  const comments = fieldComments(protocolSources);
   const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({
       title: `${method.toUpperCase()} ${path}`,
@@ -82,7 +81,7 @@ export function apiReference(given: OpenApiDocument, protocolSources: readonly s
   });
   const types = Object.entries(document.components.schemas)
     .toSorted(([one], [other]) => (one < other ? -1 : 1))
-    .map(([name, schema]) => [`### ${name}`, shape(name, schema, comments)].join('\n\n'));
+    .map(([name, schema]) => [`### ${name}`, shape(schema)].join('\n\n'));
   return `${[INTRODUCTION.trim(), ...sections, '## Types', ...types].join('\n\n')}\n`;
 }
 
@@ -93,8 +92,10 @@ function linked(document: OpenApiDocument): OpenApiDocument {
   );
   const link = (value: unknown): unknown => {
     if (value === null || typeof value !== 'object') return value;
-    const name = names.get(JSON.stringify(value));
-    return name === undefined ? linkInside(value) : { $ref: `#/components/schemas/${name}` };
+    const { description, ...bare } = value as Schema;
+    const name = names.get(JSON.stringify(Array.isArray(value) ? value : bare));
+    if (name === undefined) return linkInside(value);
+    return { $ref: `#/components/schemas/${name}`, ...(description !== undefined && { description }) };
   };
   const linkInside = (value: object): unknown =>
     Array.isArray(value)
@@ -159,26 +160,18 @@ function contents(content: Content): string {
     .join('; ');
 }
 
-function shape(name: string, schema: Schema, comments: FieldComments): string {
+function shape(schema: Schema): string {
   const variants = schema.oneOf ?? schema.anyOf;
   if (variants?.every(({ properties }) => properties))
     return ['One of:', ...variants.map((variant) => `- ${inline(variant)}`)].join('\n');
   if (!schema.properties) return typeText(schema);
   const rows = Object.entries(schema.properties).flatMap(([field, value]) =>
-    fieldRows(name, field, value, isRequired(schema, field), comments),
+    fieldRows(field, value, isRequired(schema, field)),
   );
   return table(['field', 'type', ''], rows);
 }
 
-function fieldRows(
-  owner: string,
-  field: string,
-  value: Schema,
-  required: boolean,
-  comments: FieldComments,
-  prefix = '',
-): string[][] {
-  const { text = '', owner: inner } = comments.of(owner, field) ?? {};
+function fieldRows(field: string, value: Schema, required: boolean, prefix = ''): string[][] {
   const preset =
     value.default !== undefined && typeof value.default !== 'object'
       ? `Default \`${JSON.stringify(value.default)}\`.`
@@ -187,10 +180,10 @@ function fieldRows(
   const row = [
     `\`${prefix}${field}\``,
     `${value.properties ? 'object' : typeText(value)}${optional}`,
-    [text, preset].filter(Boolean).join(' '),
+    [value.description, preset].filter(Boolean).join(' '),
   ];
   const below = Object.entries(value.properties ?? {}).flatMap(([name, nested]) =>
-    fieldRows(inner ?? owner, name, nested, isRequired(value, name), comments, `${prefix}${field}.`),
+    fieldRows(name, nested, isRequired(value, name), `${prefix}${field}.`),
   );
   return [row, ...below];
 }

@@ -14,6 +14,7 @@ const SDK: Record<string, string> = {
   '@cay/sdk': 'index.js',
   '@cay/sdk/client': 'client.js',
   '@cay/sdk/protocol': 'protocol/index.js',
+  '@cay/sdk/node': 'node.js',
 };
 
 process.removeAllListeners('warning');

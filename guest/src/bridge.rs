@@ -1,12 +1,12 @@
-//! `cay-guest bridge PATH [later]`: carries bytes between the standard streams and the guest's socket. With
-//! `later` it connects when a first byte has come, which is not the guest's: it gives whoever connects little
-//! time to speak, and a bridge may be made ahead.
+//! `cay-guest bridge PATH [later]`: copies bytes between the standard streams and the guest's socket. With
+//! `later` it connects when the first byte has come, which is not the guest's: the guest gives a new
+//! connection little time for its hello, and a bridge may be opened in advance.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use crate::link;
 use crate::sys;
+use crate::transport::sockets;
 
 /// Copies both ways until either side ends; the exit code.
 pub fn run(path: &Path, later: bool) -> i32 {
@@ -14,13 +14,13 @@ pub fn run(path: &Path, later: bool) -> i32 {
         return 0;
     }
     // The guest may be a moment behind a container that has just been started.
-    let mut socket = link::dial(path);
+    let mut socket = sockets::dial(path);
     for _ in 0..50 {
         if socket.is_ok() {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
-        socket = link::dial(path);
+        socket = sockets::dial(path);
     }
     let socket = match socket {
         Ok(socket) => socket,

@@ -1,27 +1,27 @@
-//! Setting the guest up and running its loop: one thread, which never blocks but in `epoll_wait`.
+//! Sets the guest up and runs its loop: one thread, which blocks only in `epoll_wait`.
 
 use std::os::fd::AsRawFd;
 
 use crate::commands::Commands;
 use crate::commands::spawn::Spawner;
 use crate::guest::Guest;
-use crate::link::Way;
 use crate::poller::Poller;
 use crate::sys;
 use crate::tasks::{Bell, Tasks};
+use crate::transport::sockets::Endpoint;
 
-/// Why the guest is done.
+/// Why the guest has ended.
 pub enum End {
     /// It was asked to end.
     Asked,
-    /// It was asked to begin anew.
+    /// It was asked to restart.
     Again,
-    /// This signal from outside the sandbox has ended it.
+    /// A signal from outside the sandbox has ended it.
     Signalled(i32),
 }
 
 /// Runs until the guest is shut down.
-pub fn run(way: Way) -> Result<End, String> {
+pub fn run(endpoint: Endpoint) -> Result<End, String> {
     let said = |what: &'static str| {
         move |errno: i32| format!("Cannot {what}: {}", std::io::Error::from_raw_os_error(errno))
     };
@@ -33,7 +33,7 @@ pub fn run(way: Way) -> Result<End, String> {
     let tasks = Tasks::new(Bell::new(poke.as_raw_fd()));
     let poller = Poller::new().map_err(said("make an epoll set"))?;
     let mut guest =
-        Guest::new(way, poller, Commands::new(spawner), tasks, poke, signals).map_err(said("listen"))?;
+        Guest::new(endpoint, poller, Commands::new(spawner), tasks, poke, signals).map_err(said("listen"))?;
     let mut ready = Vec::with_capacity(64);
     while !guest.over {
         guest.turn(&mut ready);
@@ -50,15 +50,14 @@ const CAP_SYS_ADMIN: libc::c_ulong = 21;
 fn prepare_process() {
     // SAFETY: constant strings; no threads yet.
     unsafe {
-        // One heap for all threads, and freed memory goes back: the guest is in every sandbox, idle most of
-        // the time.
+        // One heap for all threads, and freed memory goes back: the guest is in every sandbox and mostly
+        // idle.
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 19);
-        // Nothing that was left open by whoever started us may reach a command. The end is what gVisor
-        // accepts.
+        // No descriptor that we inherited may reach a command. The upper bound is what gVisor accepts.
         libc::syscall(libc::SYS_close_range, 3, 0x7fff_ffff, 0);
-        // The standard streams of a command are duplicated onto 0 to 2, so nothing of ours may be there.
+        // The standard streams of a command are duplicated onto 0 to 2, so the guest may use none of them.
         loop {
             let fd = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
             if fd > 2 {
@@ -68,21 +67,21 @@ fn prepare_process() {
                 break;
             }
         }
-        // Nobody inside may trace the guest, or a command before it is itself. A change of user would do the
-        // same, but not before the first one.
+        // No process inside may trace the guest, or a command before its exec. A change of user has the same
+        // effect, but not before the first one.
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         libc::umask(0o022);
         libc::chdir(c"/".as_ptr());
         if libc::getpid() != 1 {
             libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
         } else {
-            // Where we may name the machine, which one that is revived from an image needs, no command may.
+            // Where the guest may set the hostname, which a restored sandbox needs, no command may.
             libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0);
         }
     }
 }
 
-/// The guest may have as many descriptors as it is allowed; commands get the limit that it was started with.
+/// The guest raises its own descriptor limit; commands get the limit that the guest was started with.
 fn raise_open_files() -> [u64; 2] {
     let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 4096 };
     // SAFETY: the limit lives for the calls.
@@ -105,7 +104,7 @@ fn block_signals() -> Result<std::os::fd::OwnedFd, i32> {
             }
         }
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
-        // The C library keeps two numbers for itself; whoever started us may have had them ignored.
+        // The C library reserves two signals; the parent may have set them to ignored.
         let default = [0u64; 4];
         libc::syscall(libc::SYS_rt_sigaction, 32, default.as_ptr(), 0, 8);
         libc::syscall(libc::SYS_rt_sigaction, 33, default.as_ptr(), 0, 8);

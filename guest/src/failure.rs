@@ -1,4 +1,4 @@
-//! Why a request did not succeed, as it is told to the server.
+//! Why a request failed, as it is reported to the server.
 
 use crate::value::Value;
 

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::connection::Connection;
 use crate::failure::Failure;
-use crate::frame::MAX_DATA;
 use crate::poller::{Poller, Token};
 use crate::sys;
+use crate::transport::connection::Connection;
+use crate::transport::frame::MAX_DATA;
 use crate::value::Value;
 
 /// A connection to a port and its stream.

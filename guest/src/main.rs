@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cay_guest::event_loop::{self, End};
-use cay_guest::link::Way;
+use cay_guest::transport::sockets::Endpoint;
 use cay_guest::{install, on_tree, pack, reach};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     let result = match &arguments[..] {
-        [mode, path] if mode == OsStr::new("dial") => event_loop::run(Way::Dial(PathBuf::from(path))),
-        [mode, path] if mode == OsStr::new("serve") => event_loop::run(Way::Serve(PathBuf::from(path))),
+        [mode, path] if mode == OsStr::new("dial") => event_loop::run(Endpoint::Dial(PathBuf::from(path))),
+        [mode, path] if mode == OsStr::new("serve") => event_loop::run(Endpoint::Serve(PathBuf::from(path))),
         [mode, path] if mode == OsStr::new("bridge") => return bridge(path, false),
         [mode, path, when] if mode == OsStr::new("bridge") && when == OsStr::new("later") => {
             return bridge(path, true);
@@ -31,8 +31,8 @@ fn main() -> ExitCode {
         [mode, within, addresses @ ..] if mode == OsStr::new("reach") => {
             return reach::reach(within, addresses);
         }
-        [mode, rest @ ..] if mode == OsStr::new("pack") => return pack(pack::Way::Pack, rest),
-        [mode, rest @ ..] if mode == OsStr::new("unpack") => return pack(pack::Way::Unpack, rest),
+        [mode, rest @ ..] if mode == OsStr::new("pack") => return pack(pack::Direction::Pack, rest),
+        [mode, rest @ ..] if mode == OsStr::new("unpack") => return pack(pack::Direction::Unpack, rest),
         [mode, rest @ ..] if mode == OsStr::new("on-tree") => {
             return on_tree::run(rest).map_or_else(usage, ExitCode::from);
         }
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 fn begin_anew() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
     let error = std::process::Command::new("/proc/self/exe").args(arguments).exec();
-    let _ = writeln!(std::io::stderr(), "cay-guest: Cannot begin anew: {error}");
+    let _ = writeln!(std::io::stderr(), "cay-guest: Cannot restart: {error}");
     ExitCode::FAILURE
 }
 
@@ -63,8 +63,8 @@ fn bridge(path: &OsStr, later: bool) -> ExitCode {
     ExitCode::from(cay_guest::bridge::run(path.as_ref(), later) as u8)
 }
 
-fn pack(way: pack::Way, arguments: &[std::ffi::OsString]) -> ExitCode {
-    pack::run(way, arguments).map_or_else(usage, ExitCode::from)
+fn pack(direction: pack::Direction, arguments: &[std::ffi::OsString]) -> ExitCode {
+    pack::run(direction, arguments).map_or_else(usage, ExitCode::from)
 }
 
 fn usage() -> ExitCode {

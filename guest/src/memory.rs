@@ -1,7 +1,7 @@
-//! Memory: what the kernel has killed for want of it, and the guard where the kernel cannot help.
+//! Memory: out-of-memory kills of the kernel, and a guard where the kernel cannot help.
 //!
-//! Under gVisor the kernel's cgroup holds the whole sandbox as one process: passing the limit would end it
-//! all. There the server gives a limit, and the guest kills the largest process before it is passed.
+//! Under gVisor the kernel's cgroup holds the whole sandbox as one process: exceeding the limit would end all
+//! of it. So the server sends a limit, and the guest kills the largest process before it is exceeded.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -27,9 +27,9 @@ const LIMIT: [&str; 4] = [
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 ];
-/// Faster than this nothing here allocates.
+/// An upper bound of how fast memory can be allocated here.
 const BYTES_PER_MS: u64 = 2 << 20;
-/// More than this between two looks is growth.
+/// More than this between two checks counts as growth.
 const GROWTH: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
@@ -40,14 +40,14 @@ pub struct Memory {
     searched: bool,
     guard_kills: u64,
     used_before: u64,
-    /// What the server asked us to guard.
+    /// The limit that the server asked us to enforce.
     pub limit: Option<u64>,
     /// The guard's timer is running.
     pub armed: bool,
 }
 
 impl Memory {
-    /// How many processes the kernel has killed for want of memory.
+    /// Out-of-memory kills by the kernel.
     pub fn oom_kills(&mut self) -> u64 {
         if !self.searched {
             self.searched = true;
@@ -73,7 +73,7 @@ impl Memory {
         self.oom_kills() + self.guard_kills
     }
 
-    /// Looks at the memory: the process that was killed, if one had to be, and when to look again.
+    /// Checks the memory. Returns the process that was killed, if any, and when to check again.
     pub fn guard(&mut self, spare: impl Fn(i32) -> bool) -> (Option<i32>, Duration) {
         let Some(limit) = self.limit else { return (None, Duration::from_secs(1)) };
         let margin = (limit / 20).clamp(4 << 20, 64 << 20);
@@ -88,8 +88,8 @@ impl Memory {
             .into_iter()
             .filter(|process| !process.zombie && !spare(process.pid))
             .max_by_key(|process| process.pages);
-        // A full tmpfs is nobody's memory: as long as it does not grow, small processes live, or it could
-        // never be emptied again.
+        // A full tmpfs belongs to no process: while it does not grow, small processes live, or it could never
+        // be emptied.
         let killed =
             largest.filter(|process| grown || process.pages * PAGE >= limit / 16).map(|process| process.pid);
         if let Some(pid) = killed {
@@ -97,8 +97,8 @@ impl Memory {
             // SAFETY: no pointers.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
-        // What a killed process held is free a moment later; killing the next one before that would be
-        // unjust.
+        // The memory of a killed process is freed a moment later; killing another one before that would be
+        // wrong.
         (killed, Duration::from_millis(if killed.is_some() { 30 } else { 10 }))
     }
 }
@@ -147,7 +147,7 @@ impl Meminfo {
         }
     }
 
-    /// Cached files do not count: they give way. What is in a tmpfs is listed among them and does not.
+    /// Cached files do not count: they are evicted. Files in a tmpfs are listed among them and are not.
     fn used(&self) -> u64 {
         self.total.saturating_sub(self.free).saturating_sub(self.cached.saturating_sub(self.shared))
     }

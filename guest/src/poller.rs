@@ -1,27 +1,27 @@
-//! What the loop waits on: epoll, with a token that says whose descriptor it is.
+//! epoll, with a token that tells which part of the guest a descriptor belongs to.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::sys;
 
-/// Whose descriptor is ready.
+/// What a ready descriptor belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
     /// The connection to the server.
     Link,
     /// The socket that `serve` listens on.
     Listener,
-    /// The port that callers dial.
+    /// The TCP port of `listen`.
     Door,
-    /// Somebody who has dialled and not shown yet that it has the key.
+    /// A client of that port that has not proven yet that it has the key.
     Caller(u32),
-    /// A child has ended, or the guest was told to stop.
+    /// A child has ended, or the guest was asked to stop.
     Signals,
-    /// A thread or a supervisor has something to say.
+    /// A thread or a supervisor has a result.
     Poke,
     /// A descriptor of the command with this key: 0 stdin, 1 stdout, 2 stderr, 3 pty.
     Command(u64, u8),
-    /// Output that nobody wants any more.
+    /// Output after the end of a command, which is discarded.
     Leftover(RawFd),
     /// A connection to a port, by its stream.
     Forward(u32),

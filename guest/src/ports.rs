@@ -1,4 +1,4 @@
-//! Which TCP ports somebody listens on: read from `/proc/net`, and only while somebody wants to know.
+//! Listening TCP ports, read from `/proc/net`, and only while a client watches them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::value::Value;
 
-/// More are not reported.
+/// More ports are not reported.
 const MAX_PORTS: usize = 4096;
 
 /// A port and the address that it is bound to.
 pub type Listening = (u16, IpAddr);
 
-/// What is listened on now, but for the port that is the guest's own.
+/// The listening ports, except the guest's own.
 pub fn listening(own: Option<u16>) -> BTreeSet<Listening> {
     let mut found = BTreeSet::new();
     for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -38,7 +38,7 @@ fn parse(line: &str) -> Option<Listening> {
     }
     let (address, port) = local.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    // The address is printed in words of the machine's own byte order.
+    // The address is printed in words of the machine's byte order.
     let word = |index: usize| {
         u32::from_str_radix(address.get(index * 8..index * 8 + 8)?, 16).ok().map(u32::to_ne_bytes)
     };
@@ -56,7 +56,7 @@ fn parse(line: &str) -> Option<Listening> {
     }
 }
 
-/// What a watcher was told last.
+/// What a watcher has reported last.
 #[derive(Default)]
 pub struct Watcher {
     told: BTreeSet<Listening>,
@@ -64,7 +64,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// The message about what has changed since the last one; the first is always sent.
+    /// The changes since the last message; the first message is always sent.
     pub fn changes(&mut self, now: &BTreeSet<Listening>) -> Option<Value> {
         if self.greeted && self.told == *now {
             return None;

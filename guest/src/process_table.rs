@@ -1,4 +1,4 @@
-//! Which processes there are, whose children they are and how much memory they hold: read from `/proc`.
+//! Processes, their parents and their memory, read from `/proc`.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -62,8 +62,8 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     })
 }
 
-/// The CPU time that everybody here has used, those who have ended included as far as somebody waited for
-/// them. A cgroup of our own tells it; where none can be seen, the processes are added up.
+/// CPU time of all processes, including ended ones that were reaped. The sandbox's cgroup counts it; where
+/// none is visible, the processes are added up.
 pub fn cpu_usage_ms() -> u64 {
     let counted = fs::read_to_string("/sys/fs/cgroup/cpu.stat")
         .ok()
@@ -80,8 +80,8 @@ pub fn cpu_usage_ms() -> u64 {
     )
 }
 
-/// The living processes below `root`, which is not among them; parents before their children, so that
-/// who is killed in this order does not see its children die and end of its own accord.
+/// The living descendants of `root`, parents before their children: a process killed in this order does not
+/// see its children die first.
 pub fn descendants(all: &[Process], root: i32) -> Vec<i32> {
     let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
     for process in all.iter().filter(|process| process.pid != root) {
@@ -100,9 +100,8 @@ pub fn descendants(all: &[Process], root: i32) -> Vec<i32> {
     living
 }
 
-/// Sends SIGKILL to all that is below `root`, until a look finds nobody new; how many were left at the last
-/// one. Who starts processes faster than they are found loses within a few looks, as each takes all that
-/// there are.
+/// Sends SIGKILL to all descendants of `root`, until a listing finds no new one. Returns how many were left.
+/// A fork bomb loses within a few rounds, because each round kills all that exist.
 pub fn kill_below(root: i32) -> usize {
     let mut killed = HashSet::new();
     for _ in 0..LOOKS {
@@ -110,8 +109,8 @@ pub fn kill_below(root: i32) -> usize {
         let mut news = false;
         for pid in &found {
             news |= killed.insert(*pid);
-            // SAFETY: no pointers. A descendant's number cannot have been given to a stranger unless it was
-            // reaped within this call.
+            // SAFETY: no pointers. The pid of a descendant cannot have been reused unless it was reaped
+            // within this call.
             unsafe { libc::kill(*pid, libc::SIGKILL) };
         }
         if !news {

@@ -11,7 +11,7 @@ use crate::value::Value;
 /// Why a task ends early.
 #[derive(Debug)]
 pub enum Stopped {
-    /// The server reset the stream or the connection is gone: clean up, there is nobody to tell.
+    /// The server reset the stream or the connection is gone: clean up, there is no one to report to.
     Gone,
     /// The request failed: the stream is reset with this.
     Failed(Failure),

@@ -1,29 +1,29 @@
-//! File operations run here, each on a thread of its own with the rights of its user.
+//! File operations, each on a thread of its own with the rights of its user.
 //!
-//! The loop and a thread share a small box: what came for the thread, what it wants to send, how much it may
-//! send. A thread waits on its box and never touches the connection; the loop never waits at all.
+//! The loop and a thread share a mailbox: received data, data to send, credit. A thread waits on its mailbox
+//! and never touches the connection; the loop never waits.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::files;
-use crate::frame::{Header, INITIAL_CREDIT, Kind, MAX_DATA};
 use crate::sys;
 use crate::task::{Stopped, TaskStream};
+use crate::transport::connection::Connection;
+use crate::transport::frame::{Header, INITIAL_CREDIT, Kind, MAX_DATA};
 use crate::users::{self, Identity};
 use crate::value::Value;
 
 const MAX_THREADS: usize = 128;
 const MAX_WAITING: usize = 1024;
 const STACK: usize = 128 * 1024;
-/// What a thread may have in its box before the loop has taken it.
+/// What a thread may put into its mailbox before the loop has taken it.
 const OUTBOX: usize = 262_144;
 
-/// Tells the loop that some box has news.
+/// Tells the loop that a mailbox has changed.
 pub struct Bell {
     fd: RawFd,
     rung: AtomicBool,
@@ -49,7 +49,7 @@ impl Bell {
         }
     }
 
-    /// The streams that have news since the last call.
+    /// The streams whose mailbox has changed since the last call.
     pub fn answer(&self) -> Vec<u32> {
         self.rung.store(false, Ordering::Release);
         std::mem::take(&mut *lock(&self.streams))
@@ -153,7 +153,7 @@ struct Side(Arc<Mailbox>);
 impl Side {
     fn frame(&self, kind: Kind, payload: &[u8]) -> Result<(), Stopped> {
         let header = Header { length: payload.len(), kind, channel: 0, stream: self.0.stream };
-        let mut frame = Vec::with_capacity(crate::frame::HEADER + payload.len());
+        let mut frame = Vec::with_capacity(crate::transport::frame::HEADER + payload.len());
         frame.extend_from_slice(&header.encode());
         frame.extend_from_slice(payload);
         let mut state = lock(&self.0.state);
@@ -179,7 +179,7 @@ impl TaskStream for Side {
     fn send(&mut self, message: &Value) -> Result<(), Stopped> {
         let mut payload = Vec::new();
         message.encode(&mut payload);
-        if payload.len() > crate::frame::MAX_PAYLOAD {
+        if payload.len() > crate::transport::frame::MAX_PAYLOAD {
             return Err(Failure::new("resource_exhausted", "The answer is too long for one frame").into());
         }
         self.frame(Kind::Message, &payload)

@@ -1,31 +1,31 @@
-//! What has to happen later. The loop sleeps until the earliest of it.
+//! Timers. The loop sleeps until the earliest one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-/// What a timer is for. One that has lost its meaning is ignored when it goes off.
+/// What a timer is for. A timer that is no longer needed is ignored when it fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// Dial again.
     Dial,
-    /// The HELLO of this connection should have come.
+    /// The timeout of the HELLO of this connection.
     Hello(u64),
-    /// The command's time is up.
+    /// The timeout of a command.
     CommandTimeout(u64),
-    /// Look again for processes below a supervisor that are being killed, for the so many-th time.
+    /// Kill the descendants of a supervisor again, with the number of the attempt.
     KillTree(i32, u32),
-    /// The rest of a terminal's output should have come.
+    /// The last output of a terminal should have arrived.
     Drained(u64),
-    /// Look at the listening ports.
+    /// Check the listening ports.
     Ports,
-    /// Send callers away who take too long.
+    /// Drop callers that have not proven their key in time.
     Callers,
-    /// Look at the memory.
+    /// Check the memory.
     Memory,
-    /// Look for processes that run although all should stand still, for the so many-th time.
+    /// Stop processes that still run in a frozen sandbox, with the number of the attempt.
     Freeze(usize),
-    /// The grace of a shutdown is over, or a look whether all is gone.
+    /// The grace of a shutdown is over, or check whether all processes have ended.
     Shutdown,
 }
 

@@ -100,7 +100,7 @@ pub fn find(spec: &str, passwd: &[u8], group: &[u8]) -> Result<Identity, Failure
     Ok(identity)
 }
 
-/// `u32::MAX` means "leave it" to the kernel, so it is nobody's id.
+/// `u32::MAX` means "no change" to the kernel, so it is no valid id.
 fn id(bytes: &[u8]) -> Option<u32> {
     if bytes.is_empty() || !bytes.iter().all(u8::is_ascii_digit) {
         return None;
@@ -117,7 +117,7 @@ fn lines(file: &[u8], fields: usize) -> impl Iterator<Item = Vec<&[u8]>> {
 
 fn load(path: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A fifo in its place would hold the guest until somebody writes to it.
+    // A fifo in its place would block the guest until a process writes to it.
     if let Ok(file) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
         && file.metadata().is_ok_and(|metadata| metadata.is_file())
     {

@@ -3,7 +3,7 @@
 
 mod client;
 
-use cay_guest::frame::Kind;
+use cay_guest::transport::frame::Kind;
 use cay_guest::value::Value;
 use client::{Client, Frame, alive, argv, eventually, is_root, op, shell, with};
 

@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use cay_guest::frame::{Header, Kind};
 use cay_guest::sys::Random;
+use cay_guest::transport::frame::{Header, Kind};
 use cay_guest::value::Value;
 use client::{Client, Frame, argv, eventually, op, shell, with};
 

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
-import { BLOCK, encodeHeader, paddingOf } from '../../server/src/lib/tar-header.ts';
+import { fileHeader, packFile, padding, symlinkHeader, tarEnd } from '../../server/src/lib/tar/pack.ts';
 
 export interface ImageOptions {
   /** `repository:tag`. */
@@ -83,14 +83,15 @@ export async function writeImage(file: string, options: ImageOptions): Promise<s
     const forDocker = json([{ Config: pathOf(configBlob), RepoTags: [name], Layers: [pathOf(stored)] }]);
 
     async function* archive(): AsyncIterable<Uint8Array> {
-      yield* entry('oci-layout', json({ imageLayoutVersion: '1.0.0' }));
-      yield* entry('index.json', index);
-      yield* entry('manifest.json', forDocker);
-      yield* entry(pathOf(manifestBlob), manifest);
-      yield* entry(pathOf(configBlob), config);
-      yield header(pathOf(stored), stored.size);
+      yield* packFile('oci-layout', json({ imageLayoutVersion: '1.0.0' }));
+      yield* packFile('index.json', index);
+      yield* packFile('manifest.json', forDocker);
+      yield* packFile(pathOf(manifestBlob), manifest);
+      yield* packFile(pathOf(configBlob), config);
+      yield fileHeader(pathOf(stored), stored.size);
       yield* createReadStream(layerFile) as AsyncIterable<Buffer>;
-      yield Buffer.alloc(paddingOf(stored.size) + 2 * BLOCK);
+      yield padding(stored.size);
+      yield tarEnd();
     }
     await pipeline(Readable.from(archive()), createWriteStream(file));
     return manifestBlob.digest;
@@ -119,10 +120,10 @@ export async function* layerOf(
   files: Iterable<LayerFile | LayerLink | { path: string; mode: number; source: string }>,
 ): AsyncIterable<Uint8Array> {
   for (const file of files) {
-    if ('target' in file) yield header(file.path, 0, { mode: 0o777, target: file.target });
-    else yield* entry(file.path, 'content' in file ? file.content : await readFile(file.source), file.mode);
+    if ('target' in file) yield symlinkHeader(file.path, file.target);
+    else yield* packFile(file.path, 'content' in file ? file.content : await readFile(file.source), file);
   }
-  yield Buffer.alloc(2 * BLOCK);
+  yield tarEnd();
 }
 
 /** A layer that holds one program of this machine. */
@@ -152,27 +153,4 @@ function fullName(name: string): string {
   const [first = '', ...rest] = name.split('/');
   if (rest.length > 0 && (/[.:]/.test(first) || first === 'localhost')) return name;
   return rest.length > 0 ? `docker.io/${name}` : `docker.io/library/${name}`;
-}
-
-function* entry(name: string, content: Buffer, mode = 0o644): Iterable<Uint8Array> {
-  yield header(name, content.length, { mode });
-  yield content;
-  yield Buffer.alloc(paddingOf(content.length));
-}
-
-function header(
-  name: string,
-  sizeBytes: number,
-  { mode = 0o644, target = '' }: { mode?: number; target?: string } = {},
-): Buffer {
-  return encodeHeader({
-    name,
-    type: target === '' ? 'file' : 'symlink',
-    sizeBytes,
-    mode,
-    uid: 0,
-    gid: 0,
-    modifiedAtMs: 0,
-    target,
-  });
 }

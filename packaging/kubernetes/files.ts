@@ -16,6 +16,7 @@ export const DEFAULTS: Installation = {
   serverImage: `cay/server:${version}`,
   guestImage: `cay/guest:${version}`,
   baseImage: 'debian:stable-slim',
+  templates: '',
   pullPolicy: 'IfNotPresent',
   storage: '10Gi',
   leaseSeconds: '3600',
@@ -39,11 +40,12 @@ export const DEFAULTS: Installation = {
 
 const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
   sandboxNamespace:
-    'the namespace by which those of projects are named; made by the chart, and kept when it is removed',
+    'the namespace whose name those of projects begin with; made by the chart, and kept when it is removed',
   installation: 'tells the objects of several servers of one cluster apart',
   serverImage: 'the image of the server, as packaging/images/build.ts writes it',
   guestImage: 'the image that the guest comes in, from the same place',
-  baseImage: 'what the template "base" stands for',
+  baseImage: 'the image of the template "base"',
+  templates: 'further templates, each an image, such as python=python:3.13-slim,node=node:24',
   pullPolicy: 'Always, IfNotPresent or Never',
   storage: 'how much the records of the server may take',
   leaseSeconds: 'how long sandboxes outlive a server that is gone for ever',

@@ -29,6 +29,7 @@ export interface Installation {
   serverImage: string;
   guestImage: string;
   baseImage: string;
+  templates: string;
   pullPolicy: string;
   storage: string;
   leaseSeconds: string;
@@ -168,6 +169,7 @@ function serverEnv(options: Installation): Record<string, string> {
     CAY_KUBERNETES_INSTALLATION: options.installation,
     CAY_KUBERNETES_GUEST_IMAGE: options.guestImage,
     CAY_KUBERNETES_BASE_IMAGE: options.baseImage,
+    CAY_KUBERNETES_TEMPLATES: options.templates,
     CAY_KUBERNETES_PULL_POLICY: options.pullPolicy,
     CAY_KUBERNETES_LEASE_SECONDS: options.leaseSeconds,
     CAY_KUBERNETES_QUOTA_PODS: options.quotaPods,

@@ -9,14 +9,20 @@ interface CallOptions {
 
 export type Content = string | Uint8Array | Blob | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
 
-/** A sandbox's files. Paths are absolute. */
+/** A sandbox's files. A relative path is below the sandbox's working directory. */
 export class Files {
   readonly #transport: Transport;
   readonly #base: string;
+  readonly #workdir: string;
 
-  constructor(transport: Transport, sandboxId: string) {
+  constructor(transport: Transport, sandboxId: string, workdir: string) {
     this.#transport = transport;
     this.#base = `/v1/sandboxes/${sandboxId}/files`;
+    this.#workdir = workdir.replace(/\/+$/, '');
+  }
+
+  #absolute(path: string): string {
+    return path.startsWith('/') || path === '' ? path : `${this.#workdir}/${path.replace(/^(\.\/+)+/, '')}`;
   }
 
   /** The whole file as bytes, or part of it. */
@@ -48,7 +54,7 @@ export class Files {
   ): Promise<FileInfo> {
     const { signal, user, mode, append, exclusive } = options;
     return this.#transport.json('PUT', this.#base, {
-      query: { path, user, mode: mode?.toString(8), append, exclusive },
+      query: { path: this.#absolute(path), user, mode: mode?.toString(8), append, exclusive },
       body: content as RequestOptions['body'],
       headers: { 'content-type': 'application/octet-stream' },
       signal,
@@ -56,7 +62,10 @@ export class Files {
   }
 
   stat(path: string, { signal, user, follow }: CallOptions & { follow?: boolean } = {}): Promise<FileInfo> {
-    return this.#transport.json('GET', `${this.#base}/stat`, { query: { path, user, follow }, signal });
+    return this.#transport.json('GET', `${this.#base}/stat`, {
+      query: { path: this.#absolute(path), user, follow },
+      signal,
+    });
   }
 
   async exists(path: string, options: CallOptions = {}): Promise<boolean> {
@@ -74,13 +83,14 @@ export class Files {
     { signal, user, depth }: CallOptions & { depth?: number } = {},
   ): AsyncGenerator<FileInfo, void, undefined> {
     yield* this.#transport.lines<FileInfo>('GET', `${this.#base}/list`, {
-      query: { path, user, depth },
+      query: { path: this.#absolute(path), user, depth },
       signal,
     });
   }
 
   async mkdir(path: string, { mode, ...options }: CallOptions & { mode?: number } = {}): Promise<boolean> {
-    return (await this.#post<{ created: boolean }>('mkdir', { path, mode }, options)).created;
+    return (await this.#post<{ created: boolean }>('mkdir', { path: this.#absolute(path), mode }, options))
+      .created;
   }
 
   async move(
@@ -88,14 +98,17 @@ export class Files {
     to: string,
     { overwrite, ...options }: CallOptions & { overwrite?: boolean } = {},
   ): Promise<void> {
-    await this.#post('move', { from, to, overwrite }, options);
+    await this.#post('move', { from: this.#absolute(from), to: this.#absolute(to), overwrite }, options);
   }
 
   async remove(
     path: string,
     { signal, user, recursive }: CallOptions & { recursive?: boolean } = {},
   ): Promise<void> {
-    await this.#transport.json('DELETE', this.#base, { query: { path, user, recursive }, signal });
+    await this.#transport.json('DELETE', this.#base, {
+      query: { path: this.#absolute(path), user, recursive },
+      signal,
+    });
   }
 
   async chmod(
@@ -103,7 +116,7 @@ export class Files {
     mode: number,
     { recursive, ...options }: CallOptions & { recursive?: boolean } = {},
   ): Promise<void> {
-    await this.#post('chmod', { path, mode, recursive }, options);
+    await this.#post('chmod', { path: this.#absolute(path), mode, recursive }, options);
   }
 
   async chown(
@@ -111,11 +124,11 @@ export class Files {
     owner: string,
     { recursive, ...options }: CallOptions & { recursive?: boolean } = {},
   ): Promise<void> {
-    await this.#post('chown', { path, owner, recursive }, options);
+    await this.#post('chown', { path: this.#absolute(path), owner, recursive }, options);
   }
 
   async symlink(path: string, target: string, options: CallOptions = {}): Promise<void> {
-    await this.#post('symlink', { path, target }, options);
+    await this.#post('symlink', { path: this.#absolute(path), target }, options);
   }
 
   /** What happens below `path` from now on. */
@@ -124,7 +137,7 @@ export class Files {
     { signal, user, recursive }: CallOptions & { recursive?: boolean } = {},
   ): AsyncGenerator<FileEvent, void, undefined> {
     yield* this.#transport.lines<FileEvent>('GET', `${this.#base}/watch`, {
-      query: { path, user, recursive },
+      query: { path: this.#absolute(path), user, recursive },
       signal,
     });
   }
@@ -135,7 +148,10 @@ export class Files {
     { signal, user }: CallOptions = {},
   ): AsyncGenerator<Uint8Array, void, undefined> {
     yield* bytesOf(
-      await this.#transport.request('GET', `${this.#base}/tar`, { query: { path, user }, signal }),
+      await this.#transport.request('GET', `${this.#base}/tar`, {
+        query: { path: this.#absolute(path), user },
+        signal,
+      }),
     );
   }
 
@@ -146,7 +162,7 @@ export class Files {
     { signal, user }: CallOptions = {},
   ): Promise<{ entries: number; bytes: number }> {
     return this.#transport.json('PUT', `${this.#base}/tar`, {
-      query: { path, user },
+      query: { path: this.#absolute(path), user },
       body: tar as RequestOptions['body'],
       headers: { 'content-type': 'application/x-tar' },
       signal,
@@ -160,7 +176,7 @@ export class Files {
     const ranged = offset !== undefined || length !== undefined;
     const end = length === undefined ? '' : (offset ?? 0) + length - 1;
     return this.#transport.request('GET', this.#base, {
-      query: { path, user },
+      query: { path: this.#absolute(path), user },
       signal,
       ...(ranged && { headers: { range: `bytes=${offset ?? 0}-${end}` } }),
     });

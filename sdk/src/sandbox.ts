@@ -91,7 +91,7 @@ export class Sandbox implements AsyncDisposable {
     this.#transport = transport;
     this.id = info.id;
     this.info = info;
-    this.files = new Files(transport, info.id);
+    this.files = new Files(transport, info.id, info.workdir);
   }
 
   /** Makes a sandbox and resolves when it answers. The idempotency key makes repeating this safe. */

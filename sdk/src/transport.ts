@@ -46,7 +46,6 @@ export function connect(options: ConnectOptions = {}): Transport {
   const url = (options.url ?? env['CAY_URL'] ?? DEFAULT_URL).replace(/\/+$/, '');
   const apiKey = options.apiKey ?? env['CAY_API_KEY'];
   const send = options.fetch ?? fetch;
-  const Socket = options.WebSocket ?? WebSocket;
 
   function target(path: string, query: RequestOptions['query'] = {}): string {
     const search = new URLSearchParams();
@@ -118,6 +117,12 @@ export function connect(options: ConnectOptions = {}): Transport {
     },
 
     async socket(path, { query, signal } = {}) {
+      const Socket = options.WebSocket ?? globalThis.WebSocket;
+      if (Socket === undefined) {
+        throw new CayError('unsupported', 'This runtime has no WebSocket, which terminals and streams need', {
+          hint: 'use Node 22 or newer, or pass { WebSocket } of the package "ws"',
+        });
+      }
       const address = target(path, query).replace(/^http/, 'ws');
       // A browser cannot set headers here, so the key travels as a subprotocol that the server does not echo.
       const socket = new Socket(address, ['cay.v1', ...(apiKey ? [`cay.key.${apiKey}`] : [])]);

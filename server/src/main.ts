@@ -4,15 +4,17 @@
  */
 import { createHash } from 'node:crypto';
 import type { Backend, Orphan } from './backends/backend.ts';
+import type { Probeable } from './backends/probing/probed-backend.ts';
 import type { KubernetesSettings } from './backends/kubernetes/settings.ts';
 import type { BackendOptions, ClusterDeclarations, OpenedBackend } from './cli/verb.ts';
 
 const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBackend>> = {
   async local(options) {
     const { openLocal } = await import('./backends/local/open-local.ts');
-    return openLocal(options);
+    return probed(await openLocal(options), options);
   },
-  async docker({ dir, docker, policy }) {
+  async docker(options) {
+    const { dir, docker, policy } = options;
     const [{ dockerBackend }, { guestBinary }, { engineAddress }] = await Promise.all([
       import('./backends/docker/docker.ts'),
       import('./guest/guest-binary.ts'),
@@ -23,9 +25,14 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
       (await import('./host/kernel-limits.ts')).raiseKernelLimits();
     const installation = installationOf(dir);
     const baseImage = docker?.image ?? (process.env['CAY_DOCKER_IMAGE'] || undefined);
-    return destroyable(
-      dockerBackend({ guestPath: guestBinary(), installation, host: docker?.host, baseImage, policy }),
-    );
+    const backend = dockerBackend({
+      guestPath: guestBinary(),
+      installation,
+      host: docker?.host,
+      baseImage,
+      policy,
+    });
+    return probed(destroyable(backend), options);
   },
   async 'kubernetes-job'({ dir, policy, onError, onSwept }) {
     const [{ kubernetesJobBackend }, { kubernetesSettings }] = await Promise.all([
@@ -53,6 +60,18 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     return destroyable(memoryBackend({ policy }));
   },
 };
+
+/** Has the server find out what works here; a verb of the command line does not wait for that. */
+async function probed<B extends OpenedBackend & Probeable>(backend: B, options: BackendOptions): Promise<B> {
+  if (!options.probe) return backend;
+  const [{ probedBackend }, { mkdir }] = await Promise.all([
+    import('./backends/probing/probed-backend.ts'),
+    import('node:fs/promises'),
+  ]);
+  await mkdir(options.dir, { recursive: true });
+  const file = `${options.dir}/probes-${backend.name}.json`;
+  return probedBackend(backend, { file, onError: options.onError, ...options.probe });
+}
 
 /** What the backends on a cluster make in it. */
 const DECLARATIONS: Record<string, (settings: KubernetesSettings) => Promise<ClusterDeclarations>> = {
@@ -84,19 +103,19 @@ async function declarationsOf(
   });
 }
 
-/** Several are platforms of one router; a single one stands alone. */
+/** Several are the platforms of one composite; a single one stands alone. */
 async function openBackend(names: string, options: BackendOptions): Promise<OpenedBackend> {
   const each = names.split(',');
   await requireKnownRuntimes(each, options);
   if (each.length === 1) return BACKENDS[names]!(options);
-  const { routerBackend } = await import('./backends/composite/composite.ts');
+  const { platformsBackend } = await import('./backends/composite/platforms.ts');
   const { platformRules: rules, onError } = options;
   const platforms = each.map((name) => ({ name, open: () => BACKENDS[name]!(options) }));
-  const router = await routerBackend({ platforms, rules, onError });
-  return Object.assign(router, {
-    // Each lets go of what it has by that.
+  const composite = await platformsBackend({ platforms, rules, onError });
+  return Object.assign(composite, {
+    // Destroying each platform closes it too.
     async destroy() {
-      for (const name of each) await ((await router.platform(name)) as OpenedBackend).destroy();
+      for (const name of each) await ((await composite.platforms.get(name)) as OpenedBackend).destroy();
     },
   });
 }
@@ -145,8 +164,8 @@ async function requireKnownRuntimes(backends: readonly string[], options: Backen
 }
 
 async function asPlatform(backend: Backend): Promise<Backend> {
-  const { routerBackend } = await import('./backends/composite/composite.ts');
-  return routerBackend({ platforms: [{ name: backend.name, open: async () => backend }] });
+  const { platformsBackend } = await import('./backends/composite/platforms.ts');
+  return platformsBackend({ platforms: [{ name: backend.name, open: async () => backend }] });
 }
 
 async function surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]> {
@@ -163,8 +182,7 @@ async function surveyOne(name: string, options: BackendOptions): Promise<Orphan[
   // The others settle nothing when they are opened.
   const backend = await BACKENDS[name]!(options);
   try {
-    const { canSweep } = await import('./backends/backend.ts');
-    return canSweep(backend) ? await backend.sweep({ dryRun: true }) : [];
+    return (await backend.ability('sweep')?.sweep({ dryRun: true })) ?? [];
   } finally {
     await backend.close();
   }

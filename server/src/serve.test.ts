@@ -10,7 +10,7 @@ import { Sandbox } from '@cay/sdk';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Backend } from './backends/backend.ts';
 import { memoryBackend } from './backends/memory/memory.ts';
-import { routerBackend } from './backends/composite/composite.ts';
+import { platformsBackend } from './backends/composite/platforms.ts';
 import { serve, type ServeOptions } from './serve.ts';
 
 let root: string;
@@ -54,10 +54,10 @@ describe('serve()', () => {
 
   it('leaves alone what is on a platform that it is started without', async () => {
     const asPlatform = vi.fn<(backend: Backend) => Promise<Backend>>((backend) =>
-      routerBackend({ platforms: [{ name: backend.name, open: async () => backend }] }),
+      platformsBackend({ platforms: [{ name: backend.name, open: async () => backend }] }),
     );
     const names = ['memory', 'far'];
-    const both = await routerBackend({
+    const both = await platformsBackend({
       platforms: names.map((name) => ({ name, open: async () => memoryBackend() })),
     });
     const first = await start('platforms', { backend: both, asPlatform });

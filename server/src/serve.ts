@@ -21,13 +21,13 @@ import type { RateLimitOptions } from './api/http/rate-limit.ts';
 import type { RequestSpans } from './api/http/tracing/request-spans.ts';
 import { REDACTED } from './control/events/redact.ts';
 import { refuseUpgrade } from './api/http/refuse-upgrade.ts';
-import { canRoute, type Backend, type Orphan } from './backends/backend.ts';
+import type { Backend, Orphan } from './backends/backend.ts';
 import { promisedEvents } from './control/events/promised-events.ts';
 import { openControl } from './control/open-control.ts';
 import type { PressureSettings } from './control/capacity/pressure.ts';
 import { previewTokens } from './control/tenants/preview-tokens.ts';
-import { quotaBounds, type QuotaBounds } from './control/tenants/quota-bounds.ts';
-import { backup, sweepBackups } from './records/backup.ts';
+import { quotaBounds, type QuotaBounds, type Machine } from './policy/quota-bounds.ts';
+import { backup, sweepBackups } from './control/recovery/backup-archive.ts';
 import { openDatabase, type Database } from './records/database.ts';
 import { openEventLog, type EventRetention } from './control/events/event-log.ts';
 import { keyRecords } from './records/keys.ts';
@@ -39,7 +39,7 @@ import { clearCopies } from './records/sealing/clear-copies.ts';
 import { KEY_FILE, openInstallationKey } from './records/sealing/installation-key.ts';
 import { tokenEpochs } from './control/tenants/token-epochs.ts';
 import type { WebhooksOptions } from './control/events/webhooks/webhooks.ts';
-import { lockFile } from './lib/file-lock.ts';
+import { lockDirectory } from './host/lock-directory.ts';
 import type { SealedBox } from './lib/sealed-box.ts';
 import type { Policy } from './policy/policy.ts';
 import { openDirectoryStore } from './storage/directory.ts';
@@ -133,7 +133,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
   const log = options.log ?? pino({ redact: REDACTED });
   requireSafeListening(host, options);
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
-  const lock = requireLock(dataDir);
+  const lock = lockDirectory(dataDir);
   const undo: (() => unknown)[] = [() => lock.release()];
   try {
     const headersTimeout = options.slowestSender?.headersMs ?? HEADERS_MS;
@@ -167,7 +167,9 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const backend = await platformOrBackend(options, database);
     const events = promisedEvents(database, eventLog);
     const keys = keyRecords(database);
-    const projects = projectRecords(database, { bounds: await quotaBounds(backend, options.quota) });
+    const projects = projectRecords(database, {
+      bounds: quotaBounds(await machineOf(backend), options.quota),
+    });
     const epochs = tokenEpochs(database);
     const project = projects.byName('default') ?? projects.create('default');
     const adminKey = keys.list().some(({ role }) => role === 'admin')
@@ -271,7 +273,7 @@ async function platformOrBackend(
   database: Database,
 ): Promise<Backend> {
   const elsewhere = recordedPlatforms(database).some((platform) => platform !== backend.name);
-  return asPlatform && elsewhere && !canRoute(backend) ? asPlatform(backend) : backend;
+  return asPlatform && elsewhere && !backend.ability('platforms') ? asPlatform(backend) : backend;
 }
 
 /** Loaded only where it is asked for. */
@@ -299,20 +301,6 @@ function requireSafeListening(host: string, { tls, insecure }: Pick<ServeOptions
     details: { unencrypted: true },
     hint: 'give a certificate and key for TLS, listen on 127.0.0.1 behind a proxy, or allow it with the insecure option',
   });
-}
-
-function requireLock(dataDir: string) {
-  const result = lockFile(join(dataDir, 'lock'), { pid: process.pid, startedAtMs: Date.now() });
-  if ('lock' in result) return result.lock;
-  const pid = result.heldBy?.pid;
-  throw new CayError(
-    'failed_precondition',
-    `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`,
-    {
-      details: { pid: typeof pid === 'number' ? pid : null },
-      hint: 'stop that server, or choose another data directory',
-    },
-  );
 }
 
 function listen(server: Server, host: string, port: number): Promise<void> {
@@ -372,4 +360,14 @@ function readiness<T>(check: () => Promise<T>): () => Promise<T> {
     if (!kept || atMs - kept.atMs > READY_CACHE_MS) kept = { atMs, verdict: check() };
     return kept.verdict;
   };
+}
+
+/** What the defaults of quotas depend on. A disk that does not answer counts as one that cannot be measured. */
+async function machineOf(backend: Backend): Promise<Machine> {
+  const { abilities } = await backend.capabilities();
+  const capacity = await backend
+    .ability('capacity')
+    ?.capacity()
+    .catch(() => undefined);
+  return { pidsLimit: abilities.pidsLimit, diskBytes: capacity?.disk?.totalBytes };
 }

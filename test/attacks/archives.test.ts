@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { compress, decompress } from '../../server/src/host/archives/compression.ts';
 import { readEnvelope, writeEnvelope, type Part } from '../../server/src/host/archives/envelope.ts';
-import { encodeHeader, paddingOf } from '../../server/src/lib/tar-header.ts';
+import { encodeHeader, paddingOf } from '../../server/src/lib/tar/header.ts';
 import { onEachPlatform, requireAbility } from './support/platforms.ts';
 import { SCALE } from './support/scale.ts';
 import type { Reply, Target, Tenant } from './support/target.ts';

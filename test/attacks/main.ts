@@ -27,6 +27,9 @@ import { PLATFORMS } from './support/platforms.ts';
 import type { TargetOptions } from './support/target.ts';
 import { targetName, whyNotHere } from './support/why-not-here.ts';
 
+// Servers make no sandboxes of their own beside those that are looked at.
+process.env['CAY_PROBE'] ??= 'off';
+
 const { values } = parseArgs({
   options: {
     minutes: { type: 'string', default: '10' },

@@ -106,7 +106,7 @@ export function archiveCases(suite: Suite): void {
       'invalid_argument',
     );
     expect(await ids()).toEqual([imported]);
-    // Memory that nobody vouches for stays outside, and the files come in.
+    // Memory without a known signature is left out, and the files are imported.
     const other = { ...seal, verify: () => false };
     for (const options of [{}, { seal: other }]) {
       const files = suite.snapshotId();
@@ -119,7 +119,7 @@ export function archiveCases(suite: Suite): void {
     expect(trusted).toMatchObject({ memory: true });
   });
 
-  suite.case('an archive is taken in no further than somebody admits', ['snapshots'], async () => {
+  suite.case('an import writes no more bytes than `admit` allows', ['snapshots'], async () => {
     const { snapshot, archive } = await archived();
     let admitted = 0;
     const admit = (bytes: number) => {

@@ -4,6 +4,22 @@ import { until } from './box.ts';
 import { rejects, type Suite } from './suite.ts';
 
 export function cloneCases(suite: Suite): void {
+  suite.case('a clone that is started with it runs when the call resolves', ['snapshots'], async () => {
+    const box = await suite.box();
+    const path = await box.write('note', 'then');
+    const snapshot = await suite.snapshot(box.id);
+    const id = suite.id();
+    const start = () => suite.snapshots.clone(id, suite.spec(), snapshot, { start: true });
+    expect(await start()).toMatchObject({ id, phase: 'ready', incarnation: 1 });
+    expect(await start()).toMatchObject({ phase: 'ready', incarnation: 1 });
+    expect((await (await suite.wake(id)).read(path)).toString()).toBe('then');
+    await suite.backend.stop(id, { graceMs: 100 });
+    expect(await start()).toMatchObject({ phase: 'ready', incarnation: 2 });
+    const missing = suite.id();
+    await rejects(suite.snapshots.clone(missing, suite.spec(), newId('snap'), { start: true }), 'not_found');
+    expect((await suite.backend.observe(missing)).phase).toBe('absent');
+  });
+
   suite.case(
     'a clone is stopped at first, has the files, and runs when it is ensured',
     ['snapshots'],
@@ -75,7 +91,7 @@ export function cloneCases(suite: Suite): void {
   });
 
   suite.case(
-    'a clone of a clone has what both have written, whoever of them is gone',
+    'a clone of a clone has what both have written, whichever of them is gone',
     ['snapshots'],
     async () => {
       const box = await suite.box();
@@ -147,7 +163,7 @@ export function cloneCases(suite: Suite): void {
     await box.files.write(`${box.dir}/big`, Buffer.alloc(48 * 1024 * 1024, 1));
   });
 
-  suite.case('a clone can have a root that nobody writes to', ['snapshots', 'readOnlyRoot'], async () => {
+  suite.case('a clone can have a read-only root', ['snapshots', 'readOnlyRoot'], async () => {
     const box = await suite.box();
     const path = await box.write('note', 'kept');
     const id = suite.id();

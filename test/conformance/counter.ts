@@ -26,7 +26,7 @@ export async function startCounter(
   return counterOf(handle);
 }
 
-/** The same command, held anew. What it has said before is passed over. */
+/** The same command, attached again. Its earlier output is skipped. */
 export async function holdCounter(guest: Guest, { id }: Pick<Counter, 'id'>): Promise<Counter> {
   return counterOf(await guest.attach(id));
 }

@@ -50,7 +50,7 @@ export function ownershipCases(suite: Suite): void {
     expect(error.details).toMatchObject({ errno: 'EPERM' });
   });
 
-  suite.inBox('chown() to nobody known is not_found or invalid_argument', ['users'], async (box) => {
+  suite.inBox('chown() to an unknown user is not_found or invalid_argument', ['users'], async (box) => {
     const path = await box.write('file', '');
     await rejects(box.root.chown(path, 'nobody-of-that-name'), 'not_found', 'invalid_argument');
   });

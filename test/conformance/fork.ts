@@ -1,5 +1,4 @@
 import { expect } from 'vitest';
-import { canHibernate } from '../../server/src/backends/backend.ts';
 import { gather, noise, until, within, type Box } from './box.ts';
 import { holdCounter, startCounter } from './counter.ts';
 import { echoServer } from './ports.ts';
@@ -41,6 +40,18 @@ async function oracle(box: Box, id: string, nth: number): Promise<Answer> {
 export function forkCases(suite: Suite): void {
   const children = (snapshot: `snap_${string}`, count = CHILDREN) =>
     Promise.all(Array.from({ length: count }, () => suite.clone(snapshot, undefined, { memory: true })));
+
+  suite.case('a clone with memory that is started with it goes on at once', ['memorySnapshots'], async () => {
+    const box = await suite.box();
+    const counter = await startCounter(box);
+    expect((await counter.ask('one')).count).toBe(1);
+    const snapshot = await suite.snapshot(box.id, { memory: true });
+    const id = suite.id();
+    const made = await suite.snapshots.clone(id, suite.spec(), snapshot, { memory: true, start: true });
+    expect(made).toMatchObject({ id, phase: 'ready', incarnation: 1 });
+    const child = await holdCounter((await suite.wake(id)).guest, counter);
+    expect((await child.ask('two')).count).toBe(2);
+  });
 
   suite.case('a snapshot with memory tells so, and the sandbox goes on', ['memorySnapshots'], async () => {
     const box = await suite.box();
@@ -247,7 +258,7 @@ export function forkCases(suite: Suite): void {
       const box = await suite.box();
       const counter = await startCounter(box);
       await counter.ask('one');
-      if (canHibernate(suite.backend)) await suite.backend.hibernate(box.id);
+      await suite.backend.ability('memorySnapshots')?.hibernate(box.id);
       const snapshot = await suite.snapshot(box.id, { memory: true });
       expect((await suite.backend.observe(box.id)).phase).toBe('hibernated');
       const [child] = await children(snapshot, 1);
@@ -286,7 +297,8 @@ export function forkCases(suite: Suite): void {
     if (refused === undefined) return skip('this isolation keeps open files that have no name');
     expect(refused).toMatchObject({ code: 'failed_precondition' });
     expect(await suite.snapshots.snapshots()).toEqual([]);
-    if (canHibernate(suite.backend)) await rejects(suite.backend.hibernate(box.id), 'failed_precondition');
+    const hibernating = suite.backend.ability('memorySnapshots');
+    if (hibernating) await rejects(hibernating.hibernate(box.id), 'failed_precondition');
     expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'ready', incarnation: 1 });
     const still = (await box.guest.commands()).find(({ id }) => id === held.id);
     expect(still).toMatchObject({ pid: held.pid });

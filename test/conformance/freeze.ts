@@ -1,6 +1,5 @@
 import { newId, type SandboxId } from '@cay/sdk/protocol';
 import { expect } from 'vitest';
-import { canFreeze } from '../../server/src/backends/backend.ts';
 import { drain, within } from './box.ts';
 import { rejects, type Suite } from './suite.ts';
 
@@ -15,11 +14,7 @@ function settling(promise: Promise<unknown>): () => boolean {
 }
 
 export function freezeCases(suite: Suite): void {
-  const backend = () => {
-    if (!canFreeze(suite.backend))
-      throw new Error('the backend says that it can freeze, and has no such verbs');
-    return suite.backend;
-  };
+  const backend = () => suite.ability('freeze');
   const frozen = async (id: SandboxId) => (await suite.backend.observe(id)).frozen ?? false;
 
   suite.case(

@@ -1,17 +1,12 @@
 import { newId } from '@cay/sdk/protocol';
 import { expect } from 'vitest';
-import { canFreeze, canHibernate } from '../../server/src/backends/backend.ts';
 import { drain, gather, until, within } from './box.ts';
 import { holdCounter, startCounter } from './counter.ts';
 import { echoServer } from './ports.ts';
 import { rejects, type Suite } from './suite.ts';
 
 export function hibernateCases(suite: Suite): void {
-  const backend = () => {
-    if (!canHibernate(suite.backend))
-      throw new Error('the backend says that it can hibernate, and has no such verb');
-    return suite.backend;
-  };
+  const backend = () => suite.ability('memorySnapshots');
 
   suite.case(
     'a hibernated sandbox goes on with its processes, their memory and their open files',
@@ -49,7 +44,8 @@ export function hibernateCases(suite: Suite): void {
       expect((await backend().hibernate(box.id)).phase).toBe('hibernated');
       await rejects(suite.backend.connect(box.id), 'failed_precondition');
       await rejects(suite.backend.stats(box.id), 'failed_precondition');
-      if (canFreeze(suite.backend)) await rejects(suite.backend.freeze(box.id), 'failed_precondition');
+      const freezing = suite.backend.ability('freeze');
+      if (freezing) await rejects(freezing.freeze(box.id), 'failed_precondition');
       expect((await (await suite.wake(box.id)).run(['true'])).exitCode).toBe(0);
     },
   );
@@ -98,7 +94,7 @@ export function hibernateCases(suite: Suite): void {
       const box = await suite.box();
       const counter = await startCounter(box);
       await counter.ask('one');
-      if (canFreeze(suite.backend)) await suite.backend.freeze(box.id);
+      await suite.backend.ability('freeze')?.freeze(box.id);
       const asleep = await backend().hibernate(box.id);
       expect(asleep.phase).toBe('hibernated');
       expect(asleep.frozen ?? false).toBe(false);
@@ -135,10 +131,11 @@ export function hibernateCases(suite: Suite): void {
 
   suite.case('hibernation is unsupported where processes cannot be kept', [], async ({ skip }) => {
     if (suite.capabilities.abilities.memorySnapshots) return skip('this backend keeps processes');
-    if (!canHibernate(suite.backend))
+    const hibernating = suite.backend.ability('memorySnapshots');
+    if (!hibernating)
       return skip(`no hibernate: ${suite.capabilities.notes.memorySnapshots ?? 'no reason was given'}`);
     const box = await suite.box();
-    await rejects(suite.backend.hibernate(box.id), 'unsupported');
+    await rejects(hibernating.hibernate(box.id), 'unsupported');
     expect((await box.run(['true'])).exitCode).toBe(0);
   });
 

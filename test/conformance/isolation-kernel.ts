@@ -31,7 +31,7 @@ export function kernelCases(suite: Suite): void {
   );
 
   suite.inBox(
-    'nobody inside makes namespaces, mounts or devices, or reaches into the kernel',
+    'no process inside makes namespaces, mounts or devices, or reaches into the kernel',
     ['isolation', 'processes'],
     async (box, context) => {
       requireOurs(suite, context);
@@ -45,13 +45,13 @@ export function kernelCases(suite: Suite): void {
   );
 
   suite.inBox(
-    'nobody inside traces PID 1 or writes to its memory',
+    'no process inside traces PID 1 or writes to its memory',
     ['isolation', 'processes'],
     async (box, context) => {
       const looking = ['environ', 'maps', 'fd'];
       for (const user of ['user', box.strongest]) {
         const said = await tried(box, context, user, 'pid1');
-        // gVisor shows these to everybody. There is nothing in them that is not known inside.
+        // gVisor shows these to all users. There is nothing in them that is not known inside.
         expect(allowed(said).filter((name) => !looking.includes(name))).toEqual([]);
         if (suite.platform.kernel === 'shared' && user === 'user') expect(allowed(said)).toEqual([]);
       }

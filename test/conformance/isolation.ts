@@ -40,7 +40,7 @@ export function isolationCases(suite: Suite): void {
     expect(names.filter((name) => name !== 'lo')).toEqual([]);
   });
 
-  suite.inBox('nobody inside can mount', ['isolation', 'processes'], async (box) => {
+  suite.inBox('no process inside can mount', ['isolation', 'processes'], async (box) => {
     for (const user of ['user', box.strongest]) {
       expect((await box.run('mount -t tmpfs none /mnt', { user, workdir: '/' })).exitCode).not.toBe(0);
       expect((await box.run('mount -o remount,rw /proc', { user, workdir: '/' })).exitCode).not.toBe(0);

@@ -15,7 +15,7 @@ export function lifecycleCases(suite: Suite): void {
   });
 
   suite.case(
-    'what the platform calls a sandbox stays while it runs, and is another one after it was made anew',
+    'the uid of a sandbox stays while it runs, and is another after it was removed and made again',
     [],
     async () => {
       const id = suite.id();

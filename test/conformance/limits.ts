@@ -1,5 +1,4 @@
 import { expect } from 'vitest';
-import { canResize } from '../../server/src/backends/backend.ts';
 import { all, inPieces, until, within, type Box } from './box.ts';
 import { rejects, type Suite } from './suite.ts';
 
@@ -110,16 +109,17 @@ export function limitCases(suite: Suite): void {
     ['processes', 'memoryLimit', 'resize'],
     async ({ skip }) => {
       const { backend } = suite;
-      if (!canResize(backend)) return skip('the backend has no resize()');
+      const resizing = backend.ability('resize');
+      if (!resizing) return skip('the backend has no resize()');
       const box = await suite.box({ limits: { memoryBytes: 96 * MiB } });
       // tail keeps that much in memory, and is killed if it may not.
       const hog = () =>
         within(25_000, 'the hog', box.run('head -c 200000000 /dev/zero | tail -c 150000000 | wc -c'));
       expect((await hog()).stdout.trim()).not.toBe('150000000');
-      await backend.resize(box.id, { memoryBytes: 512 * MiB });
+      await resizing.resize(box.id, { memoryBytes: 512 * MiB });
       expect((await backend.stats(box.id)).memoryLimitBytes).toBe(512 * MiB);
       expect((await hog()).stdout.trim()).toBe('150000000');
-      await backend.resize(box.id, { memoryBytes: 96 * MiB });
+      await resizing.resize(box.id, { memoryBytes: 96 * MiB });
       expect((await hog()).stdout.trim()).not.toBe('150000000');
       expect((await box.run(['true'])).exitCode).toBe(0);
     },
@@ -131,14 +131,15 @@ export function limitCases(suite: Suite): void {
     ['processes', 'cpuLimit', 'resize'],
     async ({ skip }) => {
       const { backend } = suite;
-      if (!canResize(backend)) return skip('the backend has no resize()');
+      const resizing = backend.ability('resize');
+      if (!resizing) return skip('the backend has no resize()');
       const box = await suite.box({ limits: { cpus: 0.1 } });
       await box.start(BUSY);
       await box.start(BUSY);
       expect(await coresUsed(box)).toBeLessThanOrEqual(0.3);
-      await backend.resize(box.id, { cpus: 2 });
+      await resizing.resize(box.id, { cpus: 2 });
       expect(await coresUsed(box)).toBeGreaterThan(0.15);
-      await backend.resize(box.id, { cpus: 0.1 });
+      await resizing.resize(box.id, { cpus: 0.1 });
       // The quota of the period that was under way may still be used up.
       await new Promise((resolve) => setTimeout(resolve, 200));
       expect(await coresUsed(box)).toBeLessThanOrEqual(0.3);
@@ -150,19 +151,21 @@ export function limitCases(suite: Suite): void {
     ['resize'],
     async ({ skip }) => {
       const { backend } = suite;
-      if (!canResize(backend)) return skip('the backend has no resize()');
-      await rejects(backend.resize(suite.id(), { cpus: 1 }), 'not_found');
+      const resizing = backend.ability('resize');
+      if (!resizing) return skip('the backend has no resize()');
+      await rejects(resizing.resize(suite.id(), { cpus: 1 }), 'not_found');
       const box = await suite.box();
-      await rejects(backend.resize(box.id, { memoryBytes: -1 }), 'invalid_argument');
-      await rejects(backend.resize(box.id, { cpus: 0 }), 'invalid_argument');
+      await rejects(resizing.resize(box.id, { memoryBytes: -1 }), 'invalid_argument');
+      await rejects(resizing.resize(box.id, { cpus: 0 }), 'invalid_argument');
     },
   );
 
   suite.case('limits that were resized hold in the next incarnation', ['resize'], async ({ skip }) => {
     const { backend } = suite;
-    if (!canResize(backend)) return skip('the backend has no resize()');
+    const resizing = backend.ability('resize');
+    if (!resizing) return skip('the backend has no resize()');
     const box = await suite.box({ limits: { memoryBytes: 256 * MiB } });
-    await backend.resize(box.id, { memoryBytes: 512 * MiB });
+    await resizing.resize(box.id, { memoryBytes: 512 * MiB });
     await backend.stop(box.id, { graceMs: 100 });
     await backend.ensure(box.id, suite.spec({ limits: { memoryBytes: 512 * MiB } }));
     expect((await backend.stats(box.id)).memoryLimitBytes).toBe(512 * MiB);

@@ -86,7 +86,7 @@ export function outputCases(suite: Suite): void {
   });
 
   suite.inBox(
-    'whoever detaches and attaches again from the offset misses and repeats no byte',
+    'a client that detaches and attaches again from the offset misses and repeats no byte',
     [],
     async (box) => {
       const bytes = noise(3 * MiB, 5);

@@ -103,7 +103,7 @@ export function portCases(suite: Suite): void {
     await server.stop();
   });
 
-  suite.inBox('a connection that nobody reads does not hold up another', ['ports'], async (box, context) => {
+  suite.inBox('a connection that is not read does not hold up another', ['ports'], async (box, context) => {
     const server = await echoServer(suite, box, context);
     const stuck = await box.guest.ports.connect(server.port);
     const flood = (async () => {
@@ -123,7 +123,7 @@ export function portCases(suite: Suite): void {
     await server.stop();
   });
 
-  suite.inBox('connect() where nobody listens is unavailable', ['ports'], async (box) => {
+  suite.inBox('connect() to a port without a listener is unavailable', ['ports'], async (box) => {
     await rejects(box.guest.ports.connect(1), 'unavailable');
   });
 

@@ -48,7 +48,7 @@ export interface Stage {
   hello: Promise<Buffer>;
   /** Listens, as it does from the beginning; resolves when the guest has dialled. */
   listen: () => Promise<void>;
-  /** Has the guest hang up, and lets nobody dial. */
+  /** Has the guest hang up, and refuses new connections. */
   deafen: () => Promise<void>;
   /** Takes down what the runtime does not own. */
   close: () => Promise<void>;

@@ -39,7 +39,7 @@ export function comparesTrees(world: World): void {
     );
 
   describe('committedPath', () => {
-    it('shows the whole tree, and nobody can write to it', async () => {
+    it('shows the whole tree, read-only', async () => {
       const a = await world.trees.prepare('a', { parent: 'base' });
       await writeFile(join(a, 'new'), 'new');
       await world.trees.commit('c', 'a');

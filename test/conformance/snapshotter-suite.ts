@@ -26,7 +26,7 @@ import {
 
 export function snapshotterSuite(name: string, harness: SnapshotterHarness): void {
   describe(`snapshotter ${name}`, () => {
-    // Opened before the first test; some tests open it anew.
+    // Opened before the first test; some tests open it again.
     const world = { harness } as World;
 
     beforeAll(async () => {

@@ -11,7 +11,12 @@ import {
   type SnapshotId,
 } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, expect, it, type TestContext } from 'vitest';
-import { canSnapshot, type Backend, type Snapshotting } from '../../server/src/backends/backend.ts';
+import type {
+  AbilityName,
+  Backend,
+  BackendAbilities,
+  Snapshotting,
+} from '../../server/src/backends/backend.ts';
 import { makeBox, type Box } from './box.ts';
 import type { TestPlatform, PlatformFactory, SuiteOptions } from './test-platform.ts';
 
@@ -36,8 +41,10 @@ export interface Suite {
   id(): SandboxId;
   /** The sandbox of that id, made to run, with a directory of the case's own. */
   wake(id: SandboxId, overrides?: SandboxSpecInput): Promise<Box>;
-  /** The backend in cases that need `snapshots`. */
-  readonly snapshots: Backend & Snapshotting;
+  /** The verbs of an ability that the capabilities promise. */
+  ability<A extends AbilityName>(name: A): BackendAbilities[A];
+  /** The same for `snapshots`. */
+  readonly snapshots: Snapshotting;
   /** An id whose snapshot, if there comes to be one, is removed at the end of the case. */
   snapshotId(): SnapshotId;
   /** Takes a snapshot that is removed at the end of the case. */
@@ -154,10 +161,13 @@ export function makeSuite(name: string, factory: PlatformFactory, options: Suite
       await platform.backend.ensure(id, suite.spec(overrides));
       return boxOf(id);
     },
+    ability(name) {
+      const found = platform.backend.ability(name);
+      if (!found) throw new Error(`the capabilities say "${name}", and the backend has no such ability`);
+      return found;
+    },
     get snapshots() {
-      if (!canSnapshot(platform.backend))
-        throw new Error('the backend says that it can do snapshots, and has no such verbs');
-      return platform.backend;
+      return suite.ability('snapshots');
     },
     snapshotId() {
       const id = newId('snap');

@@ -1,17 +1,12 @@
 import { expect } from 'vitest';
-import { canFreeze, canSuspend } from '../../server/src/backends/backend.ts';
 import { drain, within } from './box.ts';
 import { rejects, type Suite } from './suite.ts';
 
 export function suspendCases(suite: Suite): void {
-  const backend = () => {
-    if (!canSuspend(suite.backend))
-      throw new Error('the backend says that it can suspend, and has no such verb');
-    return suite.backend;
-  };
+  const backend = () => suite.ability('suspend');
 
   suite.case(
-    'a suspended sandbox keeps its files, and starts anew when it is ensured',
+    'a suspended sandbox keeps its files, and starts again when it is ensured',
     ['suspend'],
     async () => {
       const box = await suite.box();
@@ -45,7 +40,7 @@ export function suspendCases(suite: Suite): void {
       await backend().suspend(box.id, { graceMs: 100 });
       expect((await suite.backend.stop(box.id)).suspended ?? false).toBe(false);
       expect((await suite.backend.observe(box.id)).suspended ?? false).toBe(false);
-      // What is stopped was not put to rest, and nobody may wake it.
+      // A stopped sandbox is not suspended, and does not wake.
       await rejects(backend().suspend(box.id), 'failed_precondition');
     },
   );
@@ -71,7 +66,7 @@ export function suspendCases(suite: Suite): void {
 
   suite.case('what is frozen can be suspended', ['suspend', 'freeze'], async () => {
     const box = await suite.box();
-    if (canFreeze(suite.backend)) await suite.backend.freeze(box.id);
+    await suite.backend.ability('freeze')?.freeze(box.id);
     expect(await backend().suspend(box.id, { graceMs: 100 })).toMatchObject({
       phase: 'stopped',
       suspended: true,

@@ -9,8 +9,8 @@ export interface TestPlatform {
   /** Laid over the defaults of every spec: template, runtime, or limits that must be `null` here. */
   spec?: SandboxSpecInput;
   /**
-   * A new Backend on the same platform. The suite has called `close()` on the old one, unless it is to find it
-   * crashed.
+   * A new Backend on the same platform. The suite has called `close()` on the old one, unless it is to find
+   * it crashed.
    */
   restart?(): Promise<Backend>;
   /** Ends the sandbox's guest behind the backend's back, as a crash would. */

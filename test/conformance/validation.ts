@@ -43,6 +43,15 @@ export function validationCases(suite: Suite): void {
     },
   );
 
+  suite.case('what capabilities() promises, ability() has', [], async () => {
+    const { abilities } = suite.capabilities;
+    for (const name of ['resize', 'freeze', 'suspend', 'snapshots', 'memorySnapshots'] as const)
+      if (abilities[name]) expect(suite.backend.ability(name), name).toBeDefined();
+    if (suite.capabilities.platforms) return;
+    for (const name of ['resize', 'freeze', 'suspend', 'snapshots'] as const)
+      expect(suite.backend.ability(name) !== undefined, name).toBe(abilities[name]);
+  });
+
   suite.case('an unknown template is not_found, and named in the message', [], async () => {
     const error = await rejects(
       suite.backend.validate(suite.spec({ template: 'no-such-template' })),

@@ -16,7 +16,7 @@ import {
 import { mirror } from '../../server/src/backends/kubernetes/client/mirror.ts';
 import { objectName } from '../../server/src/backends/kubernetes/client/names.ts';
 import type { Job, KubernetesObject } from '../../server/src/backends/kubernetes/client/objects.ts';
-import { standingOf } from '../../server/src/backends/kubernetes/workloads/workload-status.ts';
+import { statusOf } from '../../server/src/backends/kubernetes/workloads/workload-status.ts';
 import { until } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';
@@ -176,7 +176,7 @@ describe.skipIf(why !== undefined)('an API server', () => {
         const job = (await jobs.find(id))!.workload;
         await jobs.note(job, { incarnation: 1, mark: 'starting', restarts });
         await jobs.renew(job, 1000 + restarts);
-        expect(standingOf(await api.get<Job>(path)).restarts).toBe(restarts);
+        expect(statusOf(await api.get<Job>(path)).restarts).toBe(restarts);
       }
     } finally {
       writing = false;

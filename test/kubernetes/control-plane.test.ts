@@ -14,7 +14,7 @@ import type {
   Pod,
 } from '../../server/src/backends/kubernetes/client/objects.ts';
 import { podSpec } from '../../server/src/backends/kubernetes/workloads/pod-spec.ts';
-import { standingPatch } from '../../server/src/backends/kubernetes/workloads/workload-status.ts';
+import { statusPatch } from '../../server/src/backends/kubernetes/workloads/workload-status.ts';
 import { until } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';
@@ -300,7 +300,7 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
     await setStatus(pod, { phase: 'Running', containerStatuses: [running] });
     await api.patch(
       pathOf(id),
-      standingPatch({ incarnation: 1, mark: 'ready', pod: pod.metadata.uid, restarts: 0 }),
+      statusPatch({ incarnation: 1, mark: 'ready', pod: pod.metadata.uid, restarts: 0 }),
     );
     const watching = await open();
     expect((await watching.observe(id)).phase).toBe('ready');

@@ -19,7 +19,7 @@ import {
 import { unpack } from '../../server/src/cli/lib/archive/unpack.ts';
 import { FRAME } from '../../server/src/guest/frame.ts';
 import type { Guest } from '../../server/src/guest/guest.ts';
-import { BLOCK, encodeHeader } from '../../server/src/lib/tar-header.ts';
+import { BLOCK, encodeHeader } from '../../server/src/lib/tar/header.ts';
 import { drain, inPieces, until, within } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { execIn } from './cluster/exec-in.ts';
@@ -263,7 +263,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
       (await failureOf('a stop', () => backend.stop(liar.id, { graceMs: 100 }))).code,
     );
     expect(['unavailable', 'deadline_exceeded']).toContain(
-      (await failureOf('a freeze', () => backend.freeze(liar.id))).code,
+      (await failureOf('a freeze', () => backend.ability('freeze')!.freeze(liar.id))).code,
     );
     const { uid: _uid, ...seen } = await backend.observe(liar.id);
     expect(seen).toEqual({ id: liar.id, phase: 'ready', incarnation: 1, runtime: 'default' });

@@ -48,6 +48,8 @@ export interface DockerdOptions {
   liveRestore?: boolean;
   /** Keeps its data on a btrfs of that many bytes, made for it, whose driver can limit disks. */
   btrfsBytes?: number;
+  /** Further runtimes by name, each a program. */
+  runtimes?: Record<string, string>;
 }
 
 export async function startDockerd(options: DockerdOptions = {}): Promise<Dockerd> {
@@ -75,6 +77,7 @@ export async function startDockerd(options: DockerdOptions = {}): Promise<Docker
         '--ip-forward=false',
         '--shutdown-timeout=2',
         ...(options.liveRestore ? ['--live-restore'] : []),
+        ...Object.entries(options.runtimes ?? {}).map(([name, path]) => `--add-runtime=${name}=${path}`),
         ...(options.btrfsBytes ? ['--storage-driver=btrfs'] : []),
       ],
       {

@@ -20,9 +20,9 @@ pub enum End {
     Exited(i32),
     /// By this signal.
     Signalled(i32),
-    /// Its time was up.
+    /// It timed out.
     TimedOut,
-    /// There was not enough memory.
+    /// It ran out of memory.
     OomKilled,
 }
 
@@ -68,13 +68,13 @@ pub struct Stdin {
 
 /// One command.
 pub struct Command {
-    /// What the server calls it.
+    /// Its id, chosen by the server.
     pub id: String,
-    /// Until it is started: what was asked for, to explain a failure.
+    /// The request, to explain a failed start.
     pub request: ExecRequest,
     /// 0 until it is started.
     pub pid: i32,
-    /// The process above it.
+    /// Its supervisor process.
     pub supervisor: i32,
     /// When, in milliseconds since the epoch.
     pub started_at_ms: i64,
@@ -82,27 +82,27 @@ pub struct Command {
     pub log: OutputLog,
     /// Streams that read it.
     pub readers: Vec<u32>,
-    /// What it still writes to.
+    /// Pipes or terminal that it still writes to.
     pub outputs: Vec<Output>,
-    /// What it may still read.
+    /// Pipe or terminal that it still reads.
     pub stdin: Option<Stdin>,
-    /// Its own process is over, with this status; there may be output left to read.
+    /// The exit status of its own process; there may be output left to read.
     pub status: Option<i32>,
     /// It is over.
     pub end: Option<End>,
-    /// Its time was up.
+    /// It timed out.
     pub timed_out: bool,
     /// SIGKILL was sent through the guest.
     pub killed: bool,
-    /// The memory guard took it.
+    /// The memory guard killed it.
     pub guarded: bool,
-    /// What the kernel had killed for want of memory when it started.
+    /// Out-of-memory kills by the kernel before its start.
     pub oom_kills_before: u64,
-    /// Signals that came before its process was there.
+    /// Signals that came before its process existed.
     pub early_signals: Vec<i32>,
 }
 
-/// What was read at once.
+/// The result of one read.
 pub enum Progress {
     /// There is nothing more now.
     Empty,
@@ -110,7 +110,7 @@ pub enum Progress {
     More,
     /// The log is full.
     Full,
-    /// Nobody will write any more.
+    /// No writer is left.
     Closed,
 }
 
@@ -132,8 +132,8 @@ impl Output {
             Ok(Some(n)) => {
                 log.push(self.channel, &buffer[..n]);
                 if n >= 65_536 && !self.widened && self.channel != 3 {
-                    // Who writes this much saves many switches with a wider pipe; who may not have it goes on
-                    // as before.
+                    // A wider pipe saves a command that writes this much many context switches. Without the
+                    // right it keeps its pipe.
                     self.widened = true;
                     // SAFETY: no pointers.
                     unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) };
@@ -188,7 +188,7 @@ impl Stdin {
         }
     }
 
-    /// Writes what the command takes, calls `taken` for it; false when this side is done.
+    /// Writes what the command takes and calls `taken` for it; false when this side is finished.
     pub fn write(&mut self, key: u64, poller: &Poller, mut taken: impl FnMut(u32, usize)) -> bool {
         while let Some(input) = self.queue.front_mut() {
             match sys::write(self.fd.as_raw_fd(), &input.bytes[input.at..]) {
@@ -231,18 +231,18 @@ impl Command {
         self.outputs.iter_mut().find(|output| output.channel == channel)
     }
 
-    /// Nobody will write to it any more.
+    /// No process writes to it any more.
     pub fn close_output(&mut self, channel: u8) {
         self.outputs.retain(|output| output.channel != channel);
     }
 
-    /// Gives up the output descriptors of an ended command; children that were left behind may still write to
+    /// Takes the output descriptors of an ended command; children that it left behind may still write to
     /// them.
     pub fn take_outputs(&mut self) -> Vec<OwnedFd> {
         self.outputs.drain(..).map(|output| output.fd).collect()
     }
 
-    /// Its line in the list of commands, with `room` bytes for its arguments.
+    /// Its entry in the list of commands, with `room` bytes for its arguments.
     pub fn describe(&self, room: usize) -> Value {
         let argv = match &self.request.program {
             Program::Argv(argv) => shortened(argv.iter().map(Vec::as_slice), room),
@@ -264,7 +264,7 @@ impl Command {
     }
 }
 
-/// As many arguments as there is room for; the last of them is cut and says so.
+/// As many arguments as fit; the last one is cut and marked.
 fn shortened<'a>(argv: impl Iterator<Item = &'a [u8]>, mut room: usize) -> Vec<Value> {
     let mut shown = Vec::new();
     for argument in argv {
@@ -285,7 +285,7 @@ fn shortened<'a>(argv: impl Iterator<Item = &'a [u8]>, mut room: usize) -> Vec<V
     shown
 }
 
-/// Throws away what children of an ended command write; false when nobody is left to write.
+/// Discards what children of an ended command write; false when no writer is left.
 pub fn discard(fd: RawFd, buffer: &mut [u8]) -> bool {
     !matches!(sys::read(fd, buffer), Ok(Some(0)) | Err(_))
 }

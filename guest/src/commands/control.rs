@@ -1,4 +1,4 @@
-//! What is done to commands from outside: input, signals, timeouts, sizes, forgetting.
+//! Operations on commands: input, signals, timeouts, terminal sizes, forgetting.
 
 use super::*;
 
@@ -39,7 +39,7 @@ impl Commands {
         }
     }
 
-    /// The command's time is up.
+    /// The command has timed out.
     pub fn timeout(&mut self, key: u64, timers: &mut Timers) {
         if let Some(command) = self.table.get_mut(&key) {
             if command.status.is_none() {
@@ -50,20 +50,19 @@ impl Commands {
         }
     }
 
-    /// Kills all that is below a supervisor, and looks again until nothing is.
+    /// Kills all descendants of a supervisor, and retries until there are none.
     pub fn kill_tree(&mut self, supervisor: i32, attempt: u32, timers: &mut Timers) {
         if let Some((_, key)) = self.supervisors.get(&supervisor) {
             if process_table::kill_below(supervisor) > 0
                 || self.table.get(key).is_some_and(|command| command.pid == 0)
             {
-                // What cannot be killed (it waits for a disk) is looked at less and less often.
+                // A process that cannot be killed (it waits for a disk) is retried less often.
                 let pause = if attempt < 200 { 3 } else { 250 };
                 timers.after(Duration::from_millis(pause), Timer::KillTree(supervisor, attempt + 1));
             }
             return;
         }
-        // Somebody inside has killed the supervisor: what is left is the command's own session and what is
-        // below it.
+        // A process inside has killed the supervisor: the command's own session and descendants are left.
         for (&main, key) in &self.orphans {
             if self.table.get(key).is_some_and(|command| command.supervisor == supervisor) {
                 let below = process_table::descendants(&process_table::read(), main);
@@ -101,7 +100,7 @@ impl Commands {
                 command.early_signals.push(signal);
             }
         } else {
-            // SAFETY: no pointers; the process has not been waited for, or its supervisor would have told.
+            // SAFETY: no pointers; the process was not reaped, or its supervisor would have reported it.
             unsafe { libc::kill(-command.pid, signal) };
         }
         Ok(())
@@ -122,7 +121,8 @@ impl Commands {
         let mut group: libc::pid_t = 0;
         // SAFETY: the number lives for the call.
         if unsafe { libc::ioctl(pty.as_raw_fd(), libc::TIOCGPGRP, &mut group) } < 0 && command.pid != 0 {
-            // gVisor sends no SIGWINCH and does not say who is in the foreground: the whole session is told.
+            // gVisor sends no SIGWINCH and does not report the foreground group, so the whole session is
+            // signalled.
             for process in process_table::read().iter().filter(|process| process.session == command.pid) {
                 // SAFETY: no pointers; SIGWINCH is ignored by who does not ask for it.
                 unsafe { libc::kill(process.pid, libc::SIGWINCH) };
@@ -142,8 +142,8 @@ impl Commands {
         Ok(())
     }
 
-    /// `commands`, oldest first. They have to fit into one frame: of very many the oldest are left out, and
-    /// each has its share of the room for arguments.
+    /// `commands`, oldest first. The list must fit into one frame: the oldest of very many are left out, and
+    /// all share the room for arguments.
     pub fn list(&self) -> Value {
         let mut all: Vec<(&u64, &Command)> =
             self.table.iter().filter(|(_, command)| command.pid != 0).collect();

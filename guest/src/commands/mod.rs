@@ -1,4 +1,4 @@
-//! All commands: those that run, and the last ones that have ended.
+//! All commands: the running ones, and the last ones that have ended.
 
 pub mod command;
 mod control;
@@ -14,8 +14,8 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::memory::Memory;
 use crate::poller::{Poller, Token};
 use crate::process_table;
 use crate::sys;
@@ -31,11 +31,11 @@ use spawn::{Phase, Spawner, Supervisor};
 const REMEMBERED: usize = 256;
 /// Output of ended commands that is kept.
 const KEPT_OUTPUT: u64 = 8 << 20;
-/// What is read from one pipe before others have their turn.
+/// Reads from one pipe before other work gets a turn.
 const READS_PER_TURN: usize = 4;
-/// A terminal may get its last output a moment after its command's end.
+/// The last output of a terminal may come a moment after its command's end.
 const PTY_GRACE: Duration = Duration::from_millis(50);
-/// What a pipe can hold when its command ends: beyond that somebody else writes.
+/// The most that a pipe can hold when its command ends: beyond that another process writes.
 const MOST_LEFT: usize = (1 << 20) + 65_536;
 
 /// The table of commands.
@@ -43,18 +43,18 @@ pub struct Commands {
     spawner: Spawner,
     table: HashMap<u64, Command>,
     ids: HashMap<String, u64>,
-    /// By their process. One may outlive its command, as long as there are children.
+    /// By process id. A supervisor outlives its command while there are children.
     supervisors: HashMap<i32, (Supervisor, u64)>,
-    /// Main processes whose supervisor was killed: they are our own children now.
+    /// Main processes whose supervisor was killed: they are children of the guest now.
     orphans: HashMap<i32, u64>,
     /// Ended commands, oldest first.
     ended: VecDeque<u64>,
     /// Descriptors that children of ended commands may still write to.
     leftovers: HashMap<RawFd, OwnedFd>,
-    /// Whom the memory guard has killed lately, also before they were known to run.
+    /// Processes that the memory guard has killed recently, also before they were known to run.
     guard_victims: VecDeque<i32>,
     next_key: u64,
-    /// Streams whose commands have news.
+    /// Streams whose commands have output or an end to send.
     pub wake: Vec<u32>,
     /// Bytes of streams that were written into a command.
     pub taken: Vec<(u32, usize)>,
@@ -63,12 +63,12 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// How many processes a user's commands may have at once, from the next command on.
+    /// Limits the processes of a user's commands, from the next command on.
     pub fn limit_processes(&mut self, limit: Option<u64>) {
         self.spawner.processes = limit;
     }
 
-    /// How many files a process of a command may have open, from the next command on.
+    /// Limits the open files of a command's processes, from the next command on.
     pub fn limit_open_files(&mut self, limit: Option<u64>) {
         self.spawner.open_files = limit;
     }
@@ -112,15 +112,9 @@ impl Commands {
             .ok_or_else(|| Failure::new("internal", "A command got lost"))
     }
 
-    /// Starts a command and gives its key.
-    pub fn start(
-        &mut self,
-        request: ExecRequest,
-        poller: &Poller,
-        timers: &mut Timers,
-        memory: &mut Memory,
-    ) -> Result<u64, Failure> {
-        let oom_kills_before = memory.oom_kills();
+    /// Starts a command and returns its key.
+    pub fn start(&mut self, request: ExecRequest, context: &mut Context) -> Result<u64, Failure> {
+        let oom_kills_before = context.memory.oom_kills();
         let (supervisor, streams) = self.spawner.start(&request)?;
         let key = self.next_key;
         self.next_key += 1;
@@ -131,13 +125,12 @@ impl Commands {
         }
         for (fd, channel) in [(streams.stdout, 1), (streams.stderr, 2), (streams.pty, 3)] {
             if let Some(fd) = fd {
-                // Only a lack of memory or watches can be in the way; the command then runs without that
-                // output.
-                outputs.extend(Output::new(fd, channel, key, poller));
+                // This fails only without memory or watches; the command then runs without that output.
+                outputs.extend(Output::new(fd, channel, key, &context.poller));
             }
         }
         if let Some(ms) = request.timeout_ms {
-            timers.after(Duration::from_millis(ms), Timer::CommandTimeout(key));
+            context.timers.after(Duration::from_millis(ms), Timer::CommandTimeout(key));
         }
         let command = Command {
             id: request.id.clone(),
@@ -163,14 +156,14 @@ impl Commands {
         Ok(key)
     }
 
-    /// A stream reads the command from now on.
+    /// Adds a stream as a reader of the command.
     pub fn attach(&mut self, key: u64, stream: u32) {
         if let Some(command) = self.table.get_mut(&key) {
             command.readers.push(stream);
         }
     }
 
-    /// A stream reads it no more.
+    /// Removes a reader.
     pub fn detach(&mut self, key: u64, stream: u32) {
         if let Some(command) = self.table.get_mut(&key) {
             command.readers.retain(|reader| *reader != stream);
@@ -188,8 +181,8 @@ impl Commands {
         }
     }
 
-    /// Looks at what the supervisors have to say.
-    pub fn progress(&mut self, poller: &Poller, buffer: &mut [u8], timers: &mut Timers, memory: &mut Memory) {
+    /// Handles the phase changes of all supervisors.
+    pub fn progress(&mut self, context: &mut Context) {
         let news: Vec<(u64, Phase)> = self
             .supervisors
             .values_mut()
@@ -206,19 +199,11 @@ impl Commands {
             })
             .collect();
         for (key, phase) in news {
-            self.apply(key, phase, poller, buffer, timers, memory);
+            self.apply(key, phase, context);
         }
     }
 
-    fn apply(
-        &mut self,
-        key: u64,
-        phase: Phase,
-        poller: &Poller,
-        buffer: &mut [u8],
-        timers: &mut Timers,
-        memory: &mut Memory,
-    ) {
+    fn apply(&mut self, key: u64, phase: Phase, context: &mut Context) {
         match phase {
             Phase::Starting => {}
             Phase::Running(pid) => self.started(key, pid),
@@ -232,7 +217,7 @@ impl Commands {
             }
             Phase::Ended(pid, status) => {
                 self.started(key, pid);
-                self.over(key, status, poller, buffer, timers, memory);
+                self.over(key, status, context);
             }
         }
     }
@@ -253,16 +238,8 @@ impl Commands {
         }
     }
 
-    /// The command's own process is over.
-    fn over(
-        &mut self,
-        key: u64,
-        status: i32,
-        poller: &Poller,
-        buffer: &mut [u8],
-        timers: &mut Timers,
-        memory: &mut Memory,
-    ) {
+    /// The command's own process has ended.
+    fn over(&mut self, key: u64, status: i32, context: &mut Context) {
         let Some(command) = self.table.get_mut(&key) else { return };
         if command.status.is_some() {
             return;
@@ -273,8 +250,8 @@ impl Commands {
         for output in &mut command.outputs {
             let mut left = MOST_LEFT;
             loop {
-                match output.read(&mut command.log, buffer, true) {
-                    Progress::More if left > 0 => left = left.saturating_sub(buffer.len()),
+                match output.read(&mut command.log, &mut context.buffer, true) {
+                    Progress::More if left > 0 => left = left.saturating_sub(context.buffer.len()),
                     Progress::Empty if output.channel == 3 => {
                         waiting = true;
                         break;
@@ -284,21 +261,23 @@ impl Commands {
             }
         }
         if waiting {
-            timers.after(PTY_GRACE, Timer::Drained(key));
+            context.timers.after(PTY_GRACE, Timer::Drained(key));
         } else {
-            self.finish(key, poller, memory);
+            self.finish(key, context);
         }
     }
 
-    /// All is read: the command has ended.
-    pub fn finish(&mut self, key: u64, poller: &Poller, memory: &mut Memory) {
+    /// All output is read: the command has ended.
+    pub fn finish(&mut self, key: u64, context: &mut Context) {
         let Some(command) = self.table.get_mut(&key) else { return };
         let (Some(status), None) = (command.status, command.end) else { return };
         let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
         command.end = Some(match signal {
             _ if command.timed_out => End::TimedOut,
             Some(_) if command.guarded => End::OomKilled,
-            Some(libc::SIGKILL) if !command.killed && memory.oom_kills() > command.oom_kills_before => {
+            Some(libc::SIGKILL)
+                if !command.killed && context.memory.oom_kills() > command.oom_kills_before =>
+            {
                 End::OomKilled
             }
             Some(signal) => End::Signalled(signal),
@@ -308,9 +287,9 @@ impl Commands {
         self.wake.extend_from_slice(&command.readers);
         for fd in command.take_outputs() {
             let raw = fd.as_raw_fd();
-            poller.remove(raw);
+            context.poller.remove(raw);
             if self.supervisors.contains_key(&command.supervisor)
-                && poller.add(raw, Token::Leftover(raw), true, false).is_ok()
+                && context.poller.add(raw, Token::Leftover(raw), true, false).is_ok()
             {
                 self.leftovers.insert(raw, fd);
             }
@@ -319,55 +298,47 @@ impl Commands {
         self.trim();
     }
 
-    /// A child of ours has ended.
-    pub fn reaped(
-        &mut self,
-        pid: i32,
-        status: i32,
-        poller: &Poller,
-        buffer: &mut [u8],
-        timers: &mut Timers,
-        memory: &mut Memory,
-    ) {
+    /// A child of the guest has ended.
+    pub fn reaped(&mut self, pid: i32, status: i32, context: &mut Context) {
         if let Some((mut supervisor, key)) = self.supervisors.remove(&pid) {
-            // One that was killed from inside leaves its command to us, perhaps before it could say that it
-            // runs.
+            // A supervisor that was killed from inside leaves its command to us, perhaps before it could
+            // report the start.
             let phase = match (supervisor.phase(), supervisor.early_pid()) {
                 (Phase::Starting, Some(pid)) => Phase::Running(pid),
                 (Phase::Starting, None) => Phase::Failed(supervisor::step::CLONE, libc::EIO),
                 (phase, _) => phase,
             };
-            self.apply(key, phase, poller, buffer, timers, memory);
+            self.apply(key, phase, context);
             if let Phase::Running(main) = phase {
                 self.orphans.insert(main, key);
             }
             self.spawner.reclaim(supervisor);
         } else if let Some(key) = self.orphans.remove(&pid) {
-            self.over(key, status, poller, buffer, timers, memory);
+            self.over(key, status, context);
         }
     }
 
-    /// A command has written something, or takes something.
-    pub fn ready(&mut self, key: u64, part: u8, poller: &Poller, buffer: &mut [u8], memory: &mut Memory) {
+    /// A descriptor of the command can be read or written.
+    pub fn ready(&mut self, key: u64, part: u8, context: &mut Context) {
         let Some(command) = self.table.get_mut(&key) else { return };
         if part == 0 {
-            self.write_stdin(key, poller);
+            self.write_stdin(key, &context.poller);
             return;
         }
         let mut closed = false;
         let before = command.log.total();
         if let Some(output) = command.outputs.iter_mut().find(|output| output.channel == part) {
             for _ in 0..READS_PER_TURN {
-                match output.read(&mut command.log, buffer, false) {
+                match output.read(&mut command.log, &mut context.buffer, false) {
                     Progress::More => continue,
                     Progress::Empty => {}
-                    Progress::Full => output.pause(poller),
+                    Progress::Full => output.pause(&context.poller),
                     Progress::Closed => closed = true,
                 }
                 break;
             }
         }
-        // Until the start is known the command's ends are open here too, so nothing can look closed by
+        // Until the start is known, the guest still holds the command's ends, so no pipe can look closed by
         // mistake.
         if closed {
             command.close_output(part);
@@ -376,11 +347,11 @@ impl Commands {
             self.wake.extend_from_slice(&command.readers);
         }
         if closed && command.status.is_some() && command.outputs.is_empty() {
-            self.finish(key, poller, memory);
+            self.finish(key, context);
         }
     }
 
-    /// Throws away what was written after the end.
+    /// Discards output after the end.
     pub fn leftover(&mut self, fd: RawFd, buffer: &mut [u8]) {
         if self.leftovers.contains_key(&fd) && !discard(fd, buffer) {
             self.leftovers.remove(&fd);
@@ -398,12 +369,12 @@ impl Commands {
         }
     }
 
-    /// There are processes below us.
+    /// Whether commands, or processes that they left behind, may run.
     pub fn has_processes(&self) -> bool {
         !self.supervisors.is_empty() || !self.orphans.is_empty()
     }
 
-    /// Processes that are ours and no one's command.
+    /// Supervisors, which belong to the guest and to no command.
     pub fn supervisor_pids(&self) -> impl Iterator<Item = &i32> {
         self.supervisors.keys()
     }
@@ -415,7 +386,7 @@ impl Commands {
         }
     }
 
-    /// Keeps the ended commands within their bounds. What somebody is reading stays until it is read.
+    /// Keeps the ended commands within their bounds. A command that has a reader stays.
     fn trim(&mut self) {
         while self.ended.len() > REMEMBERED {
             let Some(key) = self

@@ -1,17 +1,17 @@
-//! What a command has written, as far as it is kept.
+//! The output of a command, as far as it is kept.
 //!
 //! Output is numbered by bytes from 0, all channels together, in the order in which it was read. The log
-//! keeps the newest part of it. Older bytes go when room is needed: those that some reader has acknowledged,
-//! and with `Overflow::Drop` any.
+//! keeps the newest part. When space is needed, older bytes are dropped: those that a reader has
+//! acknowledged, and with `Overflow::Drop` any.
 
 use std::collections::VecDeque;
 
-/// What happens when nobody reads and the log is full.
+/// What happens when the log is full and no reader takes output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// The command's pipe is left full.
+    /// The command blocks on its full pipe.
     Wait,
-    /// The oldest output is forgotten.
+    /// The oldest output is dropped.
     Drop,
 }
 
@@ -23,7 +23,8 @@ struct Chunk {
 /// Pieces of output are put together up to this size.
 const CHUNK: usize = 65_536;
 
-/// With `Wait` less would be held than a reader may owe an acknowledgement for, and both would wait for ever.
+/// With `Wait`, a smaller log could be full before a reader sends an acknowledgement, and both would wait for
+/// ever.
 const LEAST_WAIT: u64 = 524_288;
 const MOST: u64 = 64 << 20;
 
@@ -90,7 +91,7 @@ impl OutputLog {
         self.acknowledged = self.acknowledged.max(offset.min(self.total));
     }
 
-    /// Whole chunks go, so that a little more is kept than was asked for and never less.
+    /// Whole chunks are dropped, so slightly more is kept than requested and never less.
     fn trim(&mut self) {
         while let Some(first) = self.chunks.front() {
             let end = self.kept_from + first.bytes.len() as u64;
@@ -105,13 +106,13 @@ impl OutputLog {
         }
     }
 
-    /// Forgets all output; the count stays.
+    /// Drops all output; the count stays.
     pub fn forget(&mut self) {
         self.chunks = VecDeque::new();
         self.kept_from = self.total;
     }
 
-    /// Gives back memory that was reserved for more.
+    /// Frees memory that was reserved for more.
     pub fn shrink(&mut self) {
         self.chunks.iter_mut().for_each(|chunk| chunk.bytes.shrink_to_fit());
         self.chunks.shrink_to_fit();

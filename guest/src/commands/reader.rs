@@ -1,7 +1,7 @@
 //! A stream that reads a command's output.
 
-use crate::connection::Connection;
-use crate::frame::MAX_DATA;
+use crate::transport::connection::Connection;
+use crate::transport::frame::MAX_DATA;
 use crate::value::Value;
 
 use super::command::Command;

@@ -1,5 +1,5 @@
-//! Preparing a start: everything that the supervisor and the new process will need is laid out beforehand,
-//! since they cannot allocate.
+//! Preparing a start: everything that the supervisor and the new process need is laid out in advance, because
+//! they cannot allocate.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -111,7 +111,7 @@ impl Supervisor {
 }
 
 impl Supervisor {
-    /// The new process, also before it is known to have been started.
+    /// The new process, also before its start is known.
     pub fn early_pid(&self) -> Option<i32> {
         Some(self.area.shared().pid.load(Ordering::Acquire)).filter(|pid| *pid > 0)
     }
@@ -121,9 +121,9 @@ impl Supervisor {
 pub struct Spawner {
     poke: RawFd,
     nofile: [u64; 2],
-    /// Files that one process may have open, where whoever started the guest could not say so.
+    /// Limit on open files of a process, where the runtime could not set it.
     pub open_files: Option<u64>,
-    /// Processes that one user may have at once, where the guest has to see to it.
+    /// Limit on processes of a user, where the guest enforces it.
     pub processes: Option<u64>,
     is_root: bool,
     null: OwnedFd,
@@ -281,7 +281,7 @@ impl Spawner {
     /// The supervisor's process is over: its memory can serve another.
     pub fn reclaim(&mut self, mut supervisor: Supervisor) {
         if supervisor.phase() == Phase::Starting {
-            // It was killed while the new process still borrows this memory: nobody may have it back.
+            // It was killed while the new process still uses this memory, so it is never reused.
             std::mem::forget(supervisor);
             return;
         }
@@ -291,7 +291,7 @@ impl Spawner {
     }
 }
 
-/// What a failed start means to the server.
+/// The error of a failed start.
 pub fn failure(failed_step: i32, errno: i32, request: &ExecRequest) -> Failure {
     let name = match &request.program {
         Program::Argv(argv) => String::from_utf8_lossy(&argv[0]).into_owned(),

@@ -51,8 +51,8 @@ pub fn symlink(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopp
     super::done(stream)
 }
 
-/// Directories that were missing and were made. Dropping it without `keep()` removes them again, as far
-/// as nobody has put anything into them.
+/// Directories that were missing and were created. Dropping it without `keep()` removes them again, if they
+/// are still empty.
 pub struct Parents {
     made: Vec<(Option<OwnedFd>, CString)>,
 }
@@ -88,7 +88,7 @@ impl Parents {
         for path in missing.iter().rev() {
             match sys::make_directory_at(libc::AT_FDCWD, &path.c(), 0o755) {
                 Ok(()) => parents.made.push((None, path.c())),
-                // Somebody else was faster, or the path goes back up with `..`.
+                // Another process was faster, or the path goes back up with `..`.
                 Err(error) if sys::is(&error, libc::EEXIST) => {}
                 Err(error) => return Err(error).doing("make", path.bytes()),
             }

@@ -1,8 +1,8 @@
-//! `reach`: root's reach on behalf of a user, for callers that rule the whole sandbox.
+//! `reach`: root's rights on behalf of a user, for callers who control the whole sandbox.
 //!
-//! What is made belongs to the user from its first moment. Paths are walked by descriptors, one name at a
-//! time. A symlink that is not root's may have been put there by whoever wants root to write elsewhere: from
-//! there on the user's own rights decide.
+//! New files belong to the user from the start. Paths are walked by descriptors, one name at a time. A
+//! symlink that root does not own may have been made to redirect root: from there on only the user's rights
+//! apply.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -19,9 +19,9 @@ use super::sys::{self, Doing};
 
 const MAX_LINKS: usize = 40;
 const KEEP: u32 = u32::MAX;
-/// The mode of a directory between its making and its being given away.
+/// The mode of a directory between its creation and its change of owner.
 const UNGIVEN: u32 = libc::S_ISVTX;
-/// What a new directory has from the one that it is in.
+/// What a new directory inherits from its parent.
 const INHERITED: u32 = libc::S_ISGID;
 
 /// The thread that has it is root's until `give_up()`.
@@ -30,7 +30,7 @@ pub struct Reach {
     given_up: Cell<bool>,
 }
 
-/// A name in a directory that is held, and the directories that were made for it.
+/// A name in an open directory, and the directories that were created for it.
 pub struct Place {
     pub directory: OwnedFd,
     pub name: CString,
@@ -42,7 +42,7 @@ pub struct Place {
 pub enum Last {
     /// At the name itself, which may be a symlink.
     Itself,
-    /// At what the name stands for, which need not exist.
+    /// At the target of the name, which need not exist.
     Followed,
 }
 
@@ -52,7 +52,7 @@ impl Reach {
         Reach { user, given_up: Cell::new(false) }
     }
 
-    /// Goes on with the user's rights alone, for good.
+    /// Continues with the user's rights only, permanently.
     pub fn give_up(&self) -> io::Result<()> {
         if !self.given_up.replace(true) {
             take(&self.user.groups, [self.user.gid; 3], [self.user.uid; 3])?;
@@ -132,8 +132,8 @@ impl Reach {
         Err(sys::errno(libc::EINVAL))
     }
 
-    /// Makes a directory that is the user's. Where the user may make it, the user does: then nobody can put
-    /// another in its place before it is given away. Elsewhere only root could.
+    /// Creates a directory that belongs to the user. It is created with the user's rights where they suffice,
+    /// so that no other can be swapped in before the change of owner. Elsewhere only root could do that.
     pub fn make_directory(&self, directory: RawFd, name: &CStr) -> io::Result<OwnedFd> {
         let open = || sys::open_at(directory, name, sys::DIRECTORY, 0);
         if !self.makes_as_root() {
@@ -147,8 +147,8 @@ impl Reach {
         sys::make_directory_at(directory, name, UNGIVEN)?;
         let made = open()?;
         let stat = sys::stat_fd(&made)?;
-        // Whoever owns the directory around it can put another of root's in its place; none has such a mode,
-        // and only root can give it one.
+        // The owner of the parent could swap in another directory of root; but none has this mode, and only
+        // root can set it.
         if stat.st_uid != 0 || sys::permissions(&stat) & !INHERITED != UNGIVEN {
             return Err(sys::errno(libc::EBUSY));
         }
@@ -157,7 +157,7 @@ impl Reach {
         Ok(made)
     }
 
-    /// Does one thing with the user's rights and comes back. The real and the saved id stay root's.
+    /// Runs one operation with the user's rights and returns to root. The real and the saved id stay root's.
     fn as_user<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<io::Result<T>> {
         let result = take(&self.user.groups, [KEEP, self.user.gid, KEEP], [KEEP, self.user.uid, KEEP])
             .map(|()| work());

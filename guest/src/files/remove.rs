@@ -27,8 +27,8 @@ pub fn remove(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStrea
     super::done(stream)
 }
 
-/// Removes the directory `name` and everything in it. Every step is taken relative to an open directory and
-/// follows no symlink, so that whoever swaps one in meanwhile leads it nowhere. Stops when `stream` is gone.
+/// Removes the directory `name` and everything in it. Every step is relative to an open directory and follows
+/// no symlink, so a swapped-in symlink cannot redirect it. Stops when `stream` is gone.
 pub fn remove_tree(
     directory: RawFd,
     name: &CStr,

@@ -1,4 +1,4 @@
-//! `watch`: tells what happens to a file, or in a directory and below.
+//! `watch`: reports changes of a file, or in a directory and below.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use super::sys::{self, Doing};
 use super::watch_tree::{Scan, Watch, WatchTree};
 
 const BATCH: usize = 64;
-/// How long the second half of a move is waited for. It comes at once if it comes at all.
+/// How long to wait for the second half of a move. If it exists it comes at once.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// Of paths that a scan has told and the kernel may tell again.
+/// Paths that a scan has reported and the kernel may report again.
 const MOST_TOLD: usize = 4096;
 
-/// Goes on until the stream is gone, or what is watched is. A file is watched through its directory, so that
-/// one that is replaced is still seen.
+/// Runs until the stream or the watched path is gone. A file is watched through its directory, so that its
+/// replacement is seen.
 pub fn watch(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let path = FilePath::of(request, "path")?;
     let stat = path.stat(true).doing("watch", path.bytes())?;
@@ -52,7 +52,7 @@ struct Watcher<'a> {
     ended: bool,
 }
 
-/// The first half of a move: something has left its place.
+/// The first half of a move: an entry has left its place.
 struct Moved {
     cookie: u32,
     parent: Watch,
@@ -78,7 +78,7 @@ impl Watcher<'_> {
                 self.take(&buffer[..length])?;
                 continue;
             }
-            // Everything that the kernel had to say about what a scan has told has been said.
+            // The kernel has reported everything about the paths that a scan has reported.
             self.told.clear();
             self.give_up_on_moves(Instant::now())?;
             self.teller.flush()?;
@@ -123,7 +123,7 @@ impl Watcher<'_> {
             let from = self.moved.swap_remove(first);
             return self.renamed(&event, from, path, directory);
         }
-        // What is told about a place from now on is about something else than what has left it.
+        // Later events about this place concern another entry.
         if let Some(left) = self.moved.iter().position(|moved| moved.path == path) {
             let left = self.moved.swap_remove(left);
             self.left(left)?;
@@ -138,7 +138,7 @@ impl Watcher<'_> {
                 directory,
                 until,
             });
-            // Without a bound a flood of moves out of the tree would be kept until it ends.
+            // Without a bound a flood of moves out of the tree would be kept in memory.
             return if self.moved.len() > BATCH {
                 self.give_up_on_moves(Instant::now() + PATIENCE)
             } else {
@@ -161,7 +161,7 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// About a watched directory itself. All but the root are told of by the directory that they are in.
+    /// About a watched directory itself. All but the root are reported by their parent.
     fn own_event(&mut self, event: &Event) -> Result<(), Stopped> {
         if !self.tree.is_root(event.watch) {
             if event.mask & libc::IN_IGNORED != 0 {
@@ -203,7 +203,7 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// Watches a directory that has come, and tells what came into it before it was watched.
+    /// Watches a new directory, and reports the entries that were created before the watch.
     fn look_into(&mut self, event: &Event) -> Result<(), Stopped> {
         if let Some((watch, true)) = self.tree.add(event.watch, event.name, true) {
             let (told, teller) = (&mut self.told, &mut self.teller);
@@ -217,7 +217,7 @@ impl Watcher<'_> {
         self.note_limit()
     }
 
-    /// Events were lost: directories may have come, gone and moved.
+    /// Events were lost: directories may have been created, removed and moved.
     fn look_anew(&mut self) -> Result<(), Stopped> {
         self.moved.clear();
         if self.recursive {
@@ -257,13 +257,13 @@ impl Watcher<'_> {
 /// Sends events in batches.
 struct Teller<'a> {
     stream: &'a mut dyn TaskStream,
-    /// The only path of interest, and what it is called in events.
+    /// The only path of interest, and its name in events.
     only: Option<(Vec<u8>, Vec<u8>)>,
     batch: Vec<(&'static str, Vec<u8>)>,
 }
 
 impl Teller<'_> {
-    /// Many writes in a row are one event.
+    /// Several writes in a row are one event.
     fn tell(&mut self, kind: &'static str, mut path: Vec<u8>) -> Result<(), Stopped> {
         if let Some((real, called)) = &self.only {
             if path != *real {

@@ -1,4 +1,4 @@
-//! The directories that a `watch` has its eyes on.
+//! The directories of one `watch`.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -21,10 +21,10 @@ const EVENTS: u32 = libc::IN_CREATE
 /// Each costs the guest some hundred bytes, whatever the kernel allows.
 const MOST: usize = 65_536;
 
-/// A watch's number, as the kernel gives them out.
+/// A watch descriptor of the kernel.
 pub type Watch = i32;
 
-/// Knows where every watched directory is by its parent and name, so that moving one moves all below it.
+/// Stores every watched directory by its parent and name, so that moving one moves all below it.
 pub struct WatchTree {
     inotify: OwnedFd,
     root: Vec<u8>,
@@ -40,12 +40,12 @@ struct Node {
     name: Box<[u8]>,
 }
 
-/// How a scan treats what it finds.
+/// How a scan treats the entries it finds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
-    /// Goes into directories that were not watched before.
+    /// Enters directories that were not watched before.
     New,
-    /// Goes everywhere, corrects where directories are, and forgets those that are not there any more.
+    /// Enters all directories, corrects their places, and drops those that are gone.
     Anew,
 }
 
@@ -68,7 +68,7 @@ impl WatchTree {
         })
     }
 
-    /// To wait for.
+    /// The descriptor to wait for.
     pub fn fd(&self) -> RawFd {
         self.inotify.as_raw_fd()
     }
@@ -83,12 +83,12 @@ impl WatchTree {
         }
     }
 
-    /// Whether this is the directory that all began with.
+    /// Whether this is the directory that the watch started with.
     pub fn is_root(&self, watch: Watch) -> bool {
         watch == self.root_watch
     }
 
-    /// The directory that all began with.
+    /// The directory that the watch started with.
     pub fn root_watch(&self) -> Watch {
         self.root_watch
     }
@@ -98,7 +98,7 @@ impl WatchTree {
         &self.root
     }
 
-    /// Where `name` in a watched directory is; nothing if the directory is not watched any more.
+    /// The path of `name` in a watched directory; nothing if the directory is no longer watched.
     pub fn path(&self, watch: Watch, name: &[u8]) -> Option<Vec<u8>> {
         let mut names = vec![name];
         let mut at = watch;
@@ -106,7 +106,7 @@ impl WatchTree {
             let node = self.nodes.get(&at)?;
             names.push(&node.name);
             at = node.parent;
-            // A chain that does not end would be a mistake of ours; the guest must not hang on it.
+            // An endless chain would be a bug; the guest must not hang on it.
             if names.len() > 4096 {
                 return None;
             }
@@ -167,12 +167,12 @@ impl WatchTree {
 
     fn unwatch(&mut self, watch: Watch) {
         self.nodes.remove(&watch);
-        // SAFETY: no memory is passed. A watch that is gone already is what is wanted.
+        // SAFETY: no memory is passed. A watch that is gone already is fine.
         unsafe { libc::inotify_rm_watch(self.fd(), watch) };
     }
 
-    /// Looks at what is in a watched directory and watches the directories below it. `found` is told every
-    /// path, before what is below it, and may stop the scan with an error.
+    /// Lists a watched directory and watches the directories below it. `found` gets every path, parents
+    /// first, and may stop the scan with an error.
     pub fn scan<E>(
         &mut self,
         start: Watch,
@@ -184,7 +184,7 @@ impl WatchTree {
         while let Some(watch) = waiting.pop() {
             let Some(path) = self.path(watch, b"") else { continue };
             let flags = if self.is_root(watch) { libc::O_RDONLY | libc::O_DIRECTORY } else { sys::DIRECTORY };
-            // What is gone or may not be read has nothing to tell.
+            // An entry that is gone or not readable is skipped.
             let Ok(directory) = sys::open(&c_string(&path), flags, 0) else { continue };
             let Ok(names) = Names::read(&directory, &mut self.buffer) else { continue };
             for name in (0..).map_while(|index| names.get(index)) {

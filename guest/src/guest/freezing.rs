@@ -1,30 +1,30 @@
-//! Standing still: everything that runs is stopped by SIGSTOP, and what is asked for meanwhile waits until it
-//! goes on.
+//! Freezing: all processes are stopped with SIGSTOP, and requests wait until they are thawed.
 //!
-//! This is for grounds that cannot freeze a sandbox from outside. The guest itself goes on, so that it can be
-//! asked to thaw.
+//! This is for platforms that cannot freeze a sandbox from outside. The guest itself keeps running, so that
+//! it can be asked to thaw.
 
 use std::collections::HashSet;
 
 use super::*;
 
-/// How often one look finds who was started during the look before.
+/// How often processes are listed again, to find those that were started meanwhile.
 const LOOKS: usize = 20;
-/// A command that was being started while we looked appears a moment later.
+/// A command that was being started appears a moment later.
 const LOOK_AGAIN: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(100), Duration::from_secs(1)];
 
-/// What a sandbox that stands still has to go on with.
+/// The state of a frozen sandbox.
 #[derive(Default)]
 pub(super) struct Frozen {
-    /// Whom we stopped, parents first. Who was stopped before stays so.
+    /// Processes that we stopped, parents first. Processes that were stopped before are not in it and stay
+    /// stopped.
     stopped: Vec<i32>,
-    /// The streams that wait, and what came on them.
+    /// Waiting streams, and the events on them.
     streams: HashSet<u32>,
     events: Vec<Event>,
 }
 
-/// What is answered also while everything stands still.
+/// Requests that are answered while frozen.
 fn goes_on(request: &Value) -> bool {
     matches!(
         request.text("op"),
@@ -33,7 +33,7 @@ fn goes_on(request: &Value) -> bool {
 }
 
 impl Guest {
-    /// Stops everything below us. Frozen is done.
+    /// Stops all processes. Does nothing if frozen.
     pub(super) fn freeze(&mut self) {
         if self.frozen.is_none() && self.shutdown_at.is_none() {
             self.frozen = Some(Frozen::default());
@@ -41,7 +41,7 @@ impl Guest {
         }
     }
 
-    /// Stops whoever runs, until a look finds nobody new.
+    /// Stops running processes until a listing finds no new one.
     pub(super) fn stop_all(&mut self, attempt: usize) {
         let Some(mut frozen) = self.frozen.take() else { return };
         for _ in 0..LOOKS {
@@ -58,18 +58,18 @@ impl Guest {
         }
         self.frozen = Some(frozen);
         if let Some(delay) = LOOK_AGAIN.get(attempt) {
-            self.timers.after(*delay, Timer::Freeze(attempt + 1));
+            self.context.timers.after(*delay, Timer::Freeze(attempt + 1));
         }
     }
 
-    /// Lets everything go on, and answers what was asked for meanwhile. Thawed is done.
+    /// Continues all processes, and handles the requests that waited. Does nothing if not frozen.
     pub(super) fn thaw(&mut self) {
         for event in self.resume() {
             self.event(event);
         }
     }
 
-    /// Lets everything go on, in order to end it; what waits is refused.
+    /// Continues all processes, in order to end them; waiting requests are refused.
     pub(super) fn thaw_to_end(&mut self) {
         for event in self.resume() {
             if let Event::Open(stream, _) = event {
@@ -81,7 +81,7 @@ impl Guest {
     fn resume(&mut self) -> Vec<Event> {
         let Some(frozen) = self.frozen.take() else { return Vec::new() };
         let living: HashSet<i32> = self.others().into_iter().collect();
-        // Children first: a shell that found its child stopped would take that for the user's wish.
+        // Children first: a shell that sees its child stopped would treat it as suspended by the user.
         for pid in frozen.stopped.iter().rev().filter(|pid| living.contains(pid)) {
             // SAFETY: no pointers.
             unsafe { libc::kill(*pid, libc::SIGCONT) };
@@ -89,7 +89,7 @@ impl Guest {
         frozen.events
     }
 
-    /// Everybody of the sandbox who is not stopped, parents first.
+    /// All processes of the sandbox that are not stopped, parents first.
     fn running(&self) -> Vec<i32> {
         let stopped: HashSet<i32> = process_table::read()
             .iter()
@@ -99,14 +99,14 @@ impl Guest {
         self.others().into_iter().filter(|pid| !stopped.contains(pid)).collect()
     }
 
-    /// Keeps what has to wait; what has not comes back.
+    /// Holds an event back if it has to wait; otherwise returns it.
     pub(super) fn hold(&mut self, event: Event) -> Option<Event> {
         let Some(frozen) = &mut self.frozen else { return Some(event) };
         match &event {
             Event::Open(stream, request) if !goes_on(request) => {
                 frozen.streams.insert(*stream);
             }
-            // Whoever gives up has asked for nothing.
+            // A reset request is dropped.
             Event::Reset(stream) if frozen.streams.remove(stream) => {
                 let gone = *stream;
                 frozen.events.retain(|event| stream_of(event) != Some(gone));
@@ -119,7 +119,7 @@ impl Guest {
         None
     }
 
-    /// Nobody is there any more who waits.
+    /// The connection is gone, and with it all waiting requests.
     pub(super) fn forget_held(&mut self) {
         if let Some(frozen) = &mut self.frozen {
             frozen.streams.clear();

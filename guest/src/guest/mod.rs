@@ -1,45 +1,45 @@
-//! The guest itself: what it answers to each request, and what it does when something is ready.
+//! The guest: how it answers requests and handles events.
 
+mod connecting;
+mod events;
 mod freezing;
 mod requests;
 mod sending;
-mod wakings;
-mod wire;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::callers::Callers;
-use crate::carrier::{Carrier, Received};
 use crate::commands::reader::{Reader, Step};
 use crate::commands::{Commands, request};
-use crate::connection::{Connection, Event};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::files;
 use crate::forward::{Forward, Outcome};
-use crate::link::{self, Backoff, Way};
-use crate::memory::Memory;
 use crate::poller::{Poller, Ready, Token};
 use crate::ports::{self, Watcher};
 use crate::process_table;
 use crate::sys;
 use crate::tasks::{Mailbox, Tasks};
-use crate::timers::{Timer, Timers};
+use crate::timers::Timer;
+use crate::transport::byte_stream::{ByteStream, Received};
+use crate::transport::connection::{Connection, Event};
+use crate::transport::noise_listener::NoiseListener;
+use crate::transport::sockets::{self, Backoff, Endpoint};
 use crate::value::Value;
 
-/// What waits to be written before streams have to wait.
+/// Bytes that may wait to be written before streams have to wait.
 const HIGH_WATER: usize = 1 << 20;
-/// What is read from the connection before others have their turn.
+/// Reads from the connection before other work gets a turn.
 const READS_PER_TURN: usize = 8;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const CALLERS_INTERVAL: Duration = Duration::from_secs(1);
 const PORTS_INTERVAL: Duration = Duration::from_millis(250);
-/// After this much went through, memory is given back to the kernel when all is quiet.
+/// After this many bytes, memory is returned to the kernel when the guest is idle.
 const TRIM_AFTER: usize = 1 << 20;
 
-/// Who serves a stream.
+/// What serves a stream.
 enum Handler {
     Reader(Reader),
     Task(Arc<Mailbox>),
@@ -47,18 +47,17 @@ enum Handler {
     Ports(Watcher),
 }
 
-/// Everything the guest knows.
+/// The state of the guest.
 pub struct Guest {
-    way: Way,
+    endpoint: Endpoint,
     boot: [u8; 16],
     born: Instant,
-    poller: Poller,
-    timers: Timers,
+    context: Context,
     backoff: Backoff,
     listener: Option<OwnedFd>,
-    callers: Callers,
+    callers: NoiseListener,
     callers_armed: bool,
-    socket: Option<Carrier>,
+    socket: Option<ByteStream>,
     connection: Connection,
     /// Numbers the connections, so that an old timer does not end a new one.
     serial: u64,
@@ -67,26 +66,24 @@ pub struct Guest {
     ready: VecDeque<u32>,
     commands: Commands,
     tasks: Tasks,
-    memory: Memory,
     ports_armed: bool,
     shutdown_at: Option<Instant>,
     frozen: Option<freezing::Frozen>,
     poke: OwnedFd,
     signals: OwnedFd,
-    buffer: Vec<u8>,
     carried: usize,
-    /// The guest is done.
+    /// The guest is finished.
     pub over: bool,
-    /// It was asked to begin anew when it is done.
+    /// It was asked to restart when it is finished.
     pub again: bool,
-    /// The signal from outside that it ends for.
+    /// The signal from outside that ended it.
     pub ended_by: Option<i32>,
 }
 
 impl Guest {
     /// A guest that has not connected yet.
     pub fn new(
-        way: Way,
+        endpoint: Endpoint,
         poller: Poller,
         commands: Commands,
         tasks: Tasks,
@@ -96,14 +93,13 @@ impl Guest {
         poller.add(poke.as_raw_fd(), Token::Poke, true, false)?;
         poller.add(signals.as_raw_fd(), Token::Signals, true, false)?;
         let mut guest = Guest {
-            way,
+            endpoint,
             boot: sys::random_bytes(),
             born: Instant::now(),
-            poller,
-            timers: Timers::default(),
+            context: Context::new(poller),
             backoff: Backoff::default(),
             listener: None,
-            callers: Callers::default(),
+            callers: NoiseListener::default(),
             callers_armed: false,
             socket: None,
             connection: Connection::default(),
@@ -113,33 +109,31 @@ impl Guest {
             ready: VecDeque::new(),
             commands,
             tasks,
-            memory: Memory::default(),
             ports_armed: false,
             shutdown_at: None,
             frozen: None,
             poke,
             signals,
-            buffer: vec![0; 131_072],
             carried: 0,
             over: false,
             again: false,
             ended_by: None,
         };
-        match &guest.way {
-            Way::Dial(_) => guest.dial(),
-            Way::Serve(path) => {
-                let listener = link::listen(path)?;
-                guest.poller.add(listener.as_raw_fd(), Token::Listener, true, false)?;
+        match &guest.endpoint {
+            Endpoint::Dial(_) => guest.dial(),
+            Endpoint::Serve(path) => {
+                let listener = sockets::listen(path)?;
+                guest.context.poller.add(listener.as_raw_fd(), Token::Listener, true, false)?;
                 guest.listener = Some(listener);
             }
         }
         Ok(guest)
     }
 
-    /// Sends what there is to send, sleeps until something happens, and handles it.
+    /// Sends what is ready, waits for events, and handles them.
     pub fn turn(&mut self, ready: &mut Vec<Ready>) {
         self.settle();
-        self.poller.wait(self.timers.sleep_ms(), ready);
+        self.context.poller.wait(self.context.timers.sleep_ms(), ready);
         for event in ready.iter() {
             match event.token {
                 Token::Link => self.link_ready(event.readable),
@@ -148,14 +142,12 @@ impl Guest {
                 Token::Caller(number) => self.caller_ready(number),
                 Token::Signals => self.signalled(),
                 Token::Poke => self.poked(),
-                Token::Command(key, part) => {
-                    self.commands.ready(key, part, &self.poller, &mut self.buffer, &mut self.memory)
-                }
-                Token::Leftover(fd) => self.commands.leftover(fd, &mut self.buffer),
+                Token::Command(key, part) => self.commands.ready(key, part, &mut self.context),
+                Token::Leftover(fd) => self.commands.leftover(fd, &mut self.context.buffer),
                 Token::Forward(stream) => self.make_ready(stream),
             }
         }
-        while let Some(timer) = self.timers.due() {
+        while let Some(timer) = self.context.timers.due() {
             self.timer(timer);
         }
     }

@@ -1,4 +1,4 @@
-//! What the guest answers to each request.
+//! How the guest answers each request.
 
 use super::*;
 
@@ -17,7 +17,7 @@ impl Guest {
             }
             "commands" => self.answer(stream, &self.commands.list()),
             "signal" => {
-                self.commands.signal(&request, &mut self.timers)?;
+                self.commands.signal(&request, &mut self.context.timers)?;
                 self.answer(stream, &Value::map([]));
             }
             "resize" => {
@@ -29,7 +29,7 @@ impl Guest {
                 self.answer(stream, &Value::map([]));
             }
             "connect" => {
-                let forward = Forward::open(stream, &request, &self.poller)?;
+                let forward = Forward::open(stream, &request, &self.context.poller)?;
                 self.handlers.insert(stream, Handler::Forward(Box::new(forward)));
                 self.make_ready(stream);
             }
@@ -42,7 +42,7 @@ impl Guest {
                     self.handlers.insert(stream, Handler::Ports(watcher));
                     if !self.ports_armed {
                         self.ports_armed = true;
-                        self.timers.after(PORTS_INTERVAL, Timer::Ports);
+                        self.context.timers.after(PORTS_INTERVAL, Timer::Ports);
                     }
                 } else {
                     self.connection.end(stream);
@@ -57,7 +57,7 @@ impl Guest {
                 self.answer(stream, &Value::map([]));
             }
             "listen" => {
-                let port = self.callers.listen(&request, &self.poller)?;
+                let port = self.callers.listen(&request, &self.context.poller)?;
                 self.answer(stream, &Value::map([("port", i64::from(port).into())]));
             }
             "freeze" => {
@@ -88,13 +88,13 @@ impl Guest {
         Ok(())
     }
 
-    /// What the guest has to guard: absent leaves a limit as it is, `null` lifts it.
+    /// Sets the limits that the guest enforces: an absent limit is left as it is, `null` lifts it.
     pub(super) fn configure(&mut self, settings: &Value) {
         let limit = |key| {
             settings.get(key).map(|_| settings.int(key).filter(|limit| *limit > 0).map(|limit| limit as u64))
         };
         if let Some(memory) = limit("memoryLimit") {
-            self.memory.limit = memory;
+            self.context.memory.limit = memory;
             self.guard_memory();
         }
         if let Some(pids) = limit("pidsLimit") {
@@ -119,7 +119,7 @@ impl Guest {
             return Ok(());
         }
         let request = request::exec(request)?;
-        let key = self.commands.start(request, &self.poller, &mut self.timers, &mut self.memory)?;
+        let key = self.commands.start(request, &mut self.context)?;
         self.attach(stream, key, 0, false);
         self.guard_memory();
         Ok(())
@@ -138,12 +138,12 @@ impl Guest {
             .iter()
             .filter(|process| process.pid != ours && !supervisors.contains(&process.pid))
             .count();
-        let (used, total) = self.memory.usage();
+        let (used, total) = self.context.memory.usage();
         Value::map([
             ("processes", (processes as i64).into()),
             ("memoryBytes", (used as i64).into()),
             ("memoryTotalBytes", (total as i64).into()),
-            ("oomKills", (self.memory.all_kills() as i64).into()),
+            ("oomKills", (self.context.memory.all_kills() as i64).into()),
             ("cpuUsageMs", (process_table::cpu_usage_ms() as i64).into()),
             ("uptimeMs", (self.born.elapsed().as_millis() as i64).into()),
         ])

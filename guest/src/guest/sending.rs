@@ -1,4 +1,4 @@
-//! Sending: who is ready takes turns, one frame each, and all of it leaves in one write.
+//! Sending: ready streams take turns, one frame each, and all frames leave in one write.
 
 use super::*;
 
@@ -20,7 +20,7 @@ impl Guest {
         }
     }
 
-    /// Hands on what the commands have, and writes what the connection takes.
+    /// Sends what the commands have, and writes what the connection takes.
     pub(super) fn settle(&mut self) {
         for _ in 0..8 {
             for (stream, failure) in std::mem::take(&mut self.commands.failed) {
@@ -41,7 +41,7 @@ impl Guest {
                 break;
             }
         }
-        // Whoever is still ready has another turn at once.
+        // Streams that are still ready get another turn at once.
         if !self.ready.is_empty() && self.connection.out.is_empty() {
             sys::poke(self.poke.as_raw_fd());
         }
@@ -82,7 +82,12 @@ impl Guest {
                 }
                 Some(Handler::Forward(forward)) => {
                     forward.queued = false;
-                    let outcome = forward.step(&mut self.connection, &self.poller, &mut self.buffer, true);
+                    let outcome = forward.step(
+                        &mut self.connection,
+                        &self.context.poller,
+                        &mut self.context.buffer,
+                        true,
+                    );
                     match outcome {
                         Outcome::Open => {}
                         Outcome::Done => {
@@ -110,7 +115,7 @@ impl Guest {
             return false;
         };
         let before = self.connection.out.len();
-        let Ok(gone) = socket.write(&mut self.connection.out, &mut self.buffer) else {
+        let Ok(gone) = socket.write(&mut self.connection.out, &mut self.context.buffer) else {
             self.lost();
             return false;
         };
@@ -118,7 +123,7 @@ impl Guest {
         let waiting = !gone;
         if waiting != self.write_watched {
             self.write_watched = waiting;
-            self.poller.set(socket.fd(), Token::Link, true, waiting);
+            self.context.poller.set(socket.fd(), Token::Link, true, waiting);
         }
         !waiting
     }

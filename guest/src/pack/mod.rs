@@ -21,9 +21,9 @@ mod standard_stream;
 
 use standard_stream::StandardStream;
 
-/// Which way.
+/// Whether to write or to read an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// Out of the tree.
     Pack,
     /// Into the tree.
@@ -38,15 +38,15 @@ struct Arguments {
 
 /// Runs with `--root DIR --ids HOSTID:SIZE`, and `--path P` for each path to pack. Returns the exit code, or
 /// `None` if the arguments make no sense.
-pub fn run(way: Way, arguments: &[OsString]) -> Option<u8> {
-    let arguments = Arguments::parse(way, arguments)?;
+pub fn run(direction: Direction, arguments: &[OsString]) -> Option<u8> {
+    let arguments = Arguments::parse(direction, arguments)?;
     let mut stderr = std::io::stderr();
-    let result = enter(&arguments.root).and_then(|root| match way {
-        Way::Pack => {
+    let result = enter(&arguments.root).and_then(|root| match direction {
+        Direction::Pack => {
             let paths: Vec<&[u8]> = arguments.paths.iter().map(Vec::as_slice).collect();
             files::pack(&root, arguments.ids, &paths, &mut StandardStream::default())
         }
-        Way::Unpack => files::unpack(root, arguments.ids, &mut StandardStream::default()),
+        Direction::Unpack => files::unpack(root, arguments.ids, &mut StandardStream::default()),
     });
     match result {
         Ok(LeftOut { files, attributes, owners, links }) => {
@@ -65,14 +65,14 @@ pub fn run(way: Way, arguments: &[OsString]) -> Option<u8> {
 }
 
 impl Arguments {
-    fn parse(way: Way, arguments: &[OsString]) -> Option<Arguments> {
+    fn parse(direction: Direction, arguments: &[OsString]) -> Option<Arguments> {
         let (mut root, mut ids, mut paths) = (None, None, Vec::new());
         for pair in arguments.chunks(2) {
             let [option, value] = pair else { return None };
             match option.to_str()? {
                 "--root" => root = CString::new(value.as_bytes()).ok(),
                 "--ids" => ids = Ids::parse(value.to_str()?),
-                "--path" if way == Way::Pack => paths.push(value.clone().into_vec()),
+                "--path" if direction == Direction::Pack => paths.push(value.clone().into_vec()),
                 _ => return None,
             }
         }

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cay_guest::frame::{HEADER, Header, Kind};
+use cay_guest::transport::frame::{HEADER, Header, Kind};
 use cay_guest::value::Value;
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);

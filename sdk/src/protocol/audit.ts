@@ -6,31 +6,30 @@ import { CayEventSchema } from './resource.ts';
  * it. Whoever has noted a hash can tell later that nothing before it was changed.
  */
 export const AuditEventSchema = CayEventSchema.extend({
-  /** In hex. */
-  hash: z.string(),
+  hash: z.string().describe('In hex.'),
 });
 export type AuditEvent = z.infer<typeof AuditEventSchema>;
 
 export const AuditVerdictSchema = z.object({
   ok: z.boolean(),
-  /** How many events were walked, and how many checkpoints among them. */
-  events: z.int(),
+  events: z.int().describe('How many events were walked, and how many checkpoints among them.'),
   checkpoints: z.int(),
-  /** The first and the last event that are there and in order; null if there are none. */
-  first: z.int().nullable(),
+  first: z
+    .int()
+    .nullable()
+    .describe('The first and the last event that are there and in order; null if there are none.'),
   last: z.int(),
-  /** The hash of the last one: to be noted elsewhere. */
-  head: z.string(),
-  /** Events up to this one were pruned; the chain begins behind them. */
-  pruned: z.int(),
-  /**
-   * In how many places behind that events of one project were pruned. Each is sealed, and the chain goes on
-   * behind it.
-   */
-  gaps: z.int(),
-  /** Whether the seals of checkpoints were checked too. */
-  sealed: z.boolean(),
-  /** The first event that is not as it was recorded. */
-  broken: z.object({ id: z.int(), reason: z.string() }).optional(),
+  head: z.string().describe('The hash of the last one: to be noted elsewhere.'),
+  pruned: z.int().describe('Events up to this one were pruned; the chain begins behind them.'),
+  gaps: z
+    .int()
+    .describe(
+      'In how many places behind that events of one project were pruned. Each is sealed, and the chain goes on behind it.',
+    ),
+  sealed: z.boolean().describe('Whether the seals of checkpoints were checked too.'),
+  broken: z
+    .object({ id: z.int(), reason: z.string() })
+    .optional()
+    .describe('The first event that is not as it was recorded.'),
 });
 export type AuditVerdict = z.infer<typeof AuditVerdictSchema>;

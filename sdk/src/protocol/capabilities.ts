@@ -2,9 +2,9 @@ import { z } from 'zod';
 import { PolicyFactsSchema } from './policy.ts';
 
 /**
- * What a backend can do, as data. Each is true only when it is wired and was seen to work on this machine;
- * `notes` tells in words why one is false, or how it is done where that matters. Using what is false is an
- * `unsupported` error.
+ * What a backend can do, as data. Each is true when it is wired for the default runtime and its probe, if it
+ * had one, did not see it fail; `probes` says what was seen to work. `notes` says why one is false, or how it
+ * is done where that matters. Using what is false is an `unsupported` error.
  */
 export const ABILITIES = [
   /** Commands run in isolation from the host's kernel, files and processes. */
@@ -46,47 +46,71 @@ export const ABILITIES = [
 ] as const;
 export type Ability = (typeof ABILITIES)[number];
 
-/** Whether what is asked of the ground is also done there, as far as that was tried. */
+/** Whether the cluster enforces what is asked of it, as far as that was tried. */
 export const NetworkEnforcementSchema = z.object({
-  /** `unknown`: it could not be tried, or not yet. */
-  state: z.enum(['enforced', 'not_enforced', 'unknown']),
-  /** What was seen, or why nothing was. */
-  reason: z.string(),
+  state: z
+    .enum(['enforced', 'not_enforced', 'unknown'])
+    .describe('`unknown`: it could not be tried, or not yet.'),
+  reason: z.string().describe('What was seen, or why nothing was.'),
 });
 export type NetworkEnforcement = z.infer<typeof NetworkEnforcementSchema>;
 
+/** What was seen to work on one runtime, in a sandbox that was made to find out. */
+export const RuntimeProbeSchema = z.object({
+  runtime: z.string(),
+  state: z
+    .enum(['pending', 'done', 'failed'])
+    .describe('`pending`: it has not been tried yet. `failed`: no sandbox started on it.'),
+  atMs: z.number().nullable().describe('When it was tried.'),
+  verified: z
+    .partialRecord(z.enum(ABILITIES), z.boolean())
+    .describe(
+      'The abilities that were tried, and whether they worked. The others are wired and were not tried.',
+    ),
+  notes: z.partialRecord(z.enum(ABILITIES), z.string()).describe('Why one did not work.'),
+  reason: z.string().optional().describe('Why no sandbox started.'),
+});
+export type RuntimeProbe = z.infer<typeof RuntimeProbeSchema>;
+
 const OneBackendSchema = z.object({
   backend: z.string(),
-  /** Those that work here and may be asked for. */
-  runtimes: z.array(z.string()),
+  runtimes: z.array(z.string()).describe('Those that work here and may be asked for.'),
   templates: z.array(z.string()),
   abilities: z.record(z.enum(ABILITIES), z.boolean()),
-  /** Why an ability is missing, or what it does not cover. */
-  notes: z.partialRecord(z.enum(ABILITIES), z.string()),
-  /**
-   * Of backends whose walls are built by somebody else: `network` is whether a cluster keeps sandboxes off
-   * the network.
-   */
-  enforcement: z.object({ network: NetworkEnforcementSchema }).optional(),
+  notes: z
+    .partialRecord(z.enum(ABILITIES), z.string())
+    .describe('Why an ability is missing, or what it does not cover.'),
+  probes: z
+    .array(RuntimeProbeSchema)
+    .optional()
+    .describe(
+      'What a sandbox of each runtime was seen to do on this machine. Absent where the backend is not probed: its abilities are then what is wired.',
+    ),
+  enforcement: z
+    .object({ network: NetworkEnforcementSchema })
+    .optional()
+    .describe(
+      'Of backends whose walls are built by somebody else: `network` is whether a cluster keeps sandboxes off the network.',
+    ),
 });
 
 /** One of several platforms behind one API. */
 export const PlatformSchema = z.object({
   name: z.string(),
-  /** Absent while it does not answer. */
-  capabilities: OneBackendSchema.optional(),
-  /** Why it does not answer. */
-  away: z.string().optional(),
+  capabilities: OneBackendSchema.optional().describe('Absent while it does not answer.'),
+  away: z.string().optional().describe('Why it does not answer.'),
 });
 export type Platform = z.infer<typeof PlatformSchema>;
 
 export const CapabilitiesSchema = OneBackendSchema.extend({
-  /**
-   * Where there are several platforms: each of them, the default first. The abilities beside this are the
-   * default's, runtimes and templates those of all.
-   */
-  platforms: z.array(PlatformSchema).optional(),
-  /** What may be asked for on this server, whatever the backend could do. */
-  policy: PolicyFactsSchema.optional(),
+  platforms: z
+    .array(PlatformSchema)
+    .optional()
+    .describe(
+      "Where there are several platforms: each of them, the default first. The abilities beside this are the default's, runtimes and templates those of all.",
+    ),
+  policy: PolicyFactsSchema.optional().describe(
+    'What may be asked for on this server, whatever the backend could do.',
+  ),
 });
 export type Capabilities = z.infer<typeof CapabilitiesSchema>;

@@ -17,38 +17,47 @@ export type PtySize = z.infer<typeof PtySizeSchema>;
 
 export const ExecRequestSchema = z
   .object({
-    /** Chosen by the caller to make the start idempotent; made up if absent. */
-    id: CommandIdSchema.optional(),
-    /** The program and its arguments. Either this or `shell`. */
+    id: CommandIdSchema.optional().describe(
+      'Chosen by the caller to make the start idempotent; made up if absent.',
+    ),
     argv: z
       .array(execText(128 * 1024))
       .min(1)
       .max(4096)
-      .optional(),
-    /** A line for the sandbox's shell (bash, or sh where there is none). Either this or `argv`. */
+      .optional()
+      .describe('The program and its arguments. Either this or `shell`.'),
     shell: execText(128 * 1024)
       .min(1)
-      .optional(),
-    /** Added to the sandbox's own environment. */
-    env: EnvSchema.optional(),
-    /** Defaults to the sandbox's workdir. */
-    workdir: AbsolutePathSchema.optional(),
-    /** Defaults to the sandbox's user. */
-    user: UserSchema.optional(),
-    /** Opens a pipe for standard input; without it standard input is empty. */
-    stdin: z.boolean().optional(),
-    /** Runs the command on a terminal of this size. Output is then one channel, `pty`. */
-    pty: PtySizeSchema.optional(),
-    /** After this the whole process tree is killed, daemons included. */
-    timeoutMs: z.int().min(1).max(2_147_483_647).optional(),
-    /** How much output is kept for those who attach later. */
+      .optional()
+      .describe("A line for the sandbox's shell (bash, or sh where there is none). Either this or `argv`."),
+    env: EnvSchema.optional().describe("Added to the sandbox's own environment."),
+    workdir: AbsolutePathSchema.optional().describe("Defaults to the sandbox's workdir."),
+    user: UserSchema.optional().describe("Defaults to the sandbox's user."),
+    stdin: z
+      .boolean()
+      .optional()
+      .describe('Opens a pipe for standard input; without it standard input is empty.'),
+    pty: PtySizeSchema.optional().describe(
+      'Runs the command on a terminal of this size. Output is then one channel, `pty`.',
+    ),
+    timeoutMs: z
+      .int()
+      .min(1)
+      .max(2_147_483_647)
+      .optional()
+      .describe('After this the whole process tree is killed, daemons included.'),
     keepBytes: z
       .int()
       .min(4096)
       .max(64 * 1024 * 1024)
-      .optional(),
-    /** What happens when nobody has read that much: the command waits, or the oldest output is dropped. */
-    overflow: z.enum(['wait', 'drop']).optional(),
+      .optional()
+      .describe('How much output is kept for those who attach later.'),
+    overflow: z
+      .enum(['wait', 'drop'])
+      .optional()
+      .describe(
+        'What happens when nobody has read that much: the command waits, or the oldest output is dropped.',
+      ),
   })
   .strict()
   .refine(

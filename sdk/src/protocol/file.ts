@@ -5,17 +5,14 @@ export const FILE_TYPES = ['file', 'directory', 'symlink', 'fifo', 'socket', 'bl
 /** What `stat` tells. A symlink is described as itself unless it was asked to be followed. */
 export const FileInfoSchema = z.object({
   name: z.string(),
-  /** Absolute, inside the sandbox. */
-  path: z.string(),
+  path: z.string().describe('Absolute, inside the sandbox.'),
   type: z.enum(FILE_TYPES),
   sizeBytes: z.int().min(0),
-  /** Permission bits, as in 0o644. */
-  mode: z.int().min(0).max(0o7777),
+  mode: z.int().min(0).max(0o7777).describe('Permission bits, as in 0o644.'),
   uid: z.int().min(0),
   gid: z.int().min(0),
   modifiedAtMs: z.int(),
-  /** Where a symlink points, as it is written in the link. */
-  target: z.string().optional(),
+  target: z.string().optional().describe('Where a symlink points, as it is written in the link.'),
 });
 export type FileInfo = z.infer<typeof FileInfoSchema>;
 

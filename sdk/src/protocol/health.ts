@@ -7,36 +7,29 @@ export const HEALTH_LEVELS = ['ok', 'warn', 'critical'] as const;
  * How the server is, as one verdict that a load balancer can route by and the findings that it comes from.
  */
 export const HealthSchema = z.object({
-  /** The worst of the checks. */
-  verdict: z.enum(HEALTH_LEVELS),
+  verdict: z.enum(HEALTH_LEVELS).describe('The worst of the checks.'),
   checks: z.array(z.object({ name: z.string(), level: z.enum(HEALTH_LEVELS), detail: z.string() })),
-  /** Sandboxes by state: those of the caller's project, or for an admin all there are. */
-  sandboxes: z.record(z.string(), z.int()),
+  sandboxes: z
+    .record(z.string(), z.int())
+    .describe("Sandboxes by state: those of the caller's project, or for an admin all there are."),
   uptimeMs: z.int(),
-  /** How late the server's own turns come, at the 99th percentile of the last minute or so. */
-  eventLoopDelayMs: z.number(),
+  eventLoopDelayMs: z
+    .number()
+    .describe("How late the server's own turns come, at the 99th percentile of the last minute or so."),
   serverMemoryBytes: z.int(),
-  /** The newest last. What callers did wrong is not in here. */
-  recentErrors: z.array(z.object({ atMs: z.int(), message: z.string() })),
+  recentErrors: z
+    .array(z.object({ atMs: z.int(), message: z.string() }))
+    .describe('The newest last. What callers did wrong is not in here.'),
 });
 export type Health = z.infer<typeof HealthSchema>;
 
-/** Something on the machine that is the installation's own and belongs to no sandbox. */
+/** A resource of this installation that no record accounts for. */
 export const OrphanSchema = z.object({
-  kind: z.enum([
-    'instance',
-    'container',
-    'cgroup',
-    'tree',
-    'snapshot_tree',
-    'image',
-    'snapshot',
-    'temporary_file',
-    'sandbox',
-    'pod',
-    'volume_claim',
-    'warm_pool',
-  ]),
+  kind: z
+    .string()
+    .describe(
+      "What it is in the platform's own words: `container`, `cgroup`, `tree`, `pod`. Others may come.",
+    ),
   name: z.string(),
 });
 export const OrphansSchema = z.object({ orphans: z.array(OrphanSchema) });

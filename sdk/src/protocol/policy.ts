@@ -7,21 +7,17 @@ const MaximaSchema = z.object({
   diskBytes: z.int().nullable(),
   pids: z.int().nullable(),
   openFiles: z.int(),
-  /** Of a sandbox, from its start or from when it is set. */
-  timeoutMs: z.int().nullable(),
-  /** Commands of one sandbox that run at once. */
-  commands: z.int(),
+  timeoutMs: z.int().nullable().describe('Of a sandbox, from its start or from when it is set.'),
+  commands: z.int().describe('Commands of one sandbox that run at once.'),
 });
 
 /** What the operator of the server lets clients ask for. */
 export const PolicyFactsSchema = z.object({
-  /** Names of isolations; null is every one that isolates. */
-  runtimes: z.array(z.string()).nullable(),
-  /** Patterns of image names; null is any image. */
-  images: z.array(z.string()).nullable(),
-  /** What a sandbox gets that asks for nothing else. */
-  defaults: MaximaSchema.omit({ commands: true }),
-  /** The most that one sandbox may ask for. A limit that the backend cannot enforce is not held to it. */
-  maxima: MaximaSchema,
+  runtimes: z.array(z.string()).nullable().describe('Names of isolations; null is every one that isolates.'),
+  images: z.array(z.string()).nullable().describe('Patterns of image names; null is any image.'),
+  defaults: MaximaSchema.omit({ commands: true }).describe('What a sandbox gets that asks for nothing else.'),
+  maxima: MaximaSchema.describe(
+    'The most that one sandbox may ask for. A limit that the backend cannot enforce is not held to it.',
+  ),
 });
 export type PolicyFacts = z.infer<typeof PolicyFactsSchema>;

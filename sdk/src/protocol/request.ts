@@ -35,13 +35,15 @@ export type StopSandbox = z.infer<typeof StopSandboxSchema>;
 
 export const PauseSandboxSchema = z
   .object({
-    /** Absent: hibernated where the isolation can, else frozen. */
-    as: z.enum(PAUSES).optional(),
-    /**
-     * How long the pause waits for running commands to end. A command that still runs then is paused as it
-     * is. Calls that arrive meanwhile wait until the sandbox is paused, and then wake it again.
-     */
-    waitMs: z.int().min(0).max(600_000).default(0),
+    as: z.enum(PAUSES).optional().describe('Absent: hibernated where the isolation can, else frozen.'),
+    waitMs: z
+      .int()
+      .min(0)
+      .max(600_000)
+      .default(0)
+      .describe(
+        'How long the pause waits for running commands to end. A command that still runs then is paused as it is. Calls that arrive meanwhile wait until the sandbox is paused, and then wake it again.',
+      ),
   })
   .strict();
 export type PauseSandbox = z.input<typeof PauseSandboxSchema>;
@@ -151,7 +153,7 @@ export const ExposePortSchema = z.object({ visibility: PortVisibilitySchema.defa
 
 export const EventPageSchema = z.object({
   events: z.array(CayEventSchema),
-  /** For `after`, to read on. */ last: z.int(),
+  last: z.int().describe('For `after`, to read on.'),
 });
 export type EventPage = z.infer<typeof EventPageSchema>;
 

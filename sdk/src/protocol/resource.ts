@@ -74,13 +74,15 @@ export const ExposedPortSchema = z.object({
   port: PortSchema,
   visibility: PortVisibilitySchema,
   url: z.string(),
-  /**
-   * Opens in a browser as it is. Of a private port it has the token in its query, which the server replaces
-   * with a cookie: share it only with those who may see the port.
-   */
-  openUrl: z.string(),
-  /** Given to those who may see the sandbox; never to the preview's visitors. */
-  token: z.string().optional(),
+  openUrl: z
+    .string()
+    .describe(
+      'Opens in a browser as it is. Of a private port it has the token in its query, which the server replaces with a cookie: share it only with those who may see the port.',
+    ),
+  token: z
+    .string()
+    .optional()
+    .describe("Given to those who may see the sandbox; never to the preview's visitors."),
 });
 export type ExposedPort = z.infer<typeof ExposedPortSchema>;
 
@@ -103,14 +105,14 @@ export const SandboxSchema = z.object({
   name: z.string().nullable(),
   project: z.string(),
   state: z.enum(SANDBOX_STATES),
-  /** Why it failed, or that it was the machine's restart that stopped it. */
-  reason: z.string().optional(),
+  reason: z
+    .string()
+    .optional()
+    .describe("Why it failed, or that it was the machine's restart that stopped it."),
   message: z.string().optional(),
   backend: z.string(),
-  /** Which platform it is on, where there are several. */
-  platform: z.string().optional(),
-  /** The isolation that it has; null until it runs. */
-  runtime: z.string().nullable(),
+  platform: z.string().optional().describe('Which platform it is on, where there are several.'),
+  runtime: z.string().nullable().describe('The isolation that it has; null until it runs.'),
   template: z.string(),
   labels: LabelsSchema,
   limits: LimitsSchema,
@@ -119,31 +121,27 @@ export const SandboxSchema = z.object({
   readOnlyRoot: z.boolean(),
   ports: z.array(ExposedPortSchema),
   incarnation: z.int(),
-  /**
-   * What the ground that it runs on calls it: the uid of its Job or Sandbox object on Kubernetes, the id of
-   * its container on Docker. Null before it has run.
-   */
-  uid: z.string().nullable(),
+  uid: z
+    .string()
+    .nullable()
+    .describe(
+      'What the ground that it runs on calls it: the uid of its Job or Sandbox object on Kubernetes, the id of its container on Docker. Null before it has run.',
+    ),
   createdAtMs: z.int(),
-  /** When it became active the last time. */
-  startedAtMs: z.int().nullable(),
-  /** How long after that `onTimeout` happens; null is never. */
-  timeoutMs: z.int().nullable(),
+  startedAtMs: z.int().nullable().describe('When it became active the last time.'),
+  timeoutMs: z.int().nullable().describe('How long after that `onTimeout` happens; null is never.'),
   onTimeout: OnTimeoutSchema,
   expiresAtMs: z.int().nullable(),
-  /** How it is paused; null unless it is. */
-  pausedAs: z.enum(PAUSES).nullable(),
+  pausedAs: z.enum(PAUSES).nullable().describe('How it is paused; null unless it is.'),
   idle: IdlePolicySchema,
-  /** Until when a lease keeps it from being idle. */
-  leaseUntilMs: z.int().nullable(),
-  /** The last moment it was seen in use. */
-  usedAtMs: z.int().nullable(),
+  leaseUntilMs: z.int().nullable().describe('Until when a lease keeps it from being idle.'),
+  usedAtMs: z.int().nullable().describe('The last moment it was seen in use.'),
   retention: RetentionSchema,
   onBoot: OnBootSchema,
-  /** The snapshot that its files go back to: the last one taken, rolled back to, or come from. */
-  base: SnapshotIdSchema.nullable(),
-  /** The number of its newest turn; 0 before the first. */
-  turn: z.int(),
+  base: SnapshotIdSchema.nullable().describe(
+    'The snapshot that its files go back to: the last one taken, rolled back to, or come from.',
+  ),
+  turn: z.int().describe('The number of its newest turn; 0 before the first.'),
 });
 export type Sandbox = z.infer<typeof SandboxSchema>;
 
@@ -158,18 +156,26 @@ export type Forked = z.infer<typeof ForkedSchema>;
 export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
   .extend({
     name: SandboxNameSchema.optional(),
-    /** With a name: an existing sandbox of that name is the answer, started again if it was stopped. */
-    getOrCreate: z.boolean().default(false),
+    getOrCreate: z
+      .boolean()
+      .default(false)
+      .describe(
+        'With a name: an existing sandbox of that name is the answer, started again if it was stopped.',
+      ),
     labels: LabelsSchema.default({}),
     limits: SomeLimitsSchema.default({}),
-    /** Absent is the operator's default, which is never unless the server says otherwise; null is never. */
-    timeoutMs: TimeoutSchema.nullable().optional(),
+    timeoutMs: TimeoutSchema.nullable()
+      .optional()
+      .describe(
+        "Absent is the operator's default, which is never unless the server says otherwise; null is never.",
+      ),
     onTimeout: OnTimeoutSchema.default('pause'),
     idle: IdlePolicySchema.prefault({}),
     retention: RetentionSchema.prefault({}),
     onBoot: OnBootSchema.default('stay'),
-    /** Starts from this snapshot rather than from a template; with `memory`, with its processes running. */
-    snapshot: SnapshotIdSchema.optional(),
+    snapshot: SnapshotIdSchema.optional().describe(
+      'Starts from this snapshot rather than from a template; with `memory`, with its processes running.',
+    ),
     memory: z.boolean().optional(),
     ports: z
       .array(z.union([PortSchema, z.object({ port: PortSchema, visibility: PortVisibilitySchema }).strict()]))
@@ -184,11 +190,9 @@ export const UpdateSandboxSchema = z
   .object({
     labels: LabelsSchema.optional(),
     limits: SomeLimitsSchema.omit({ openFiles: true }).optional(),
-    /** Counted from now. */
-    timeoutMs: TimeoutSchema.nullable().optional(),
+    timeoutMs: TimeoutSchema.nullable().optional().describe('Counted from now.'),
     onTimeout: OnTimeoutSchema.optional(),
-    /** Replaces the whole policy. */
-    idle: IdlePolicySchema.optional(),
+    idle: IdlePolicySchema.optional().describe('Replaces the whole policy.'),
     retention: RetentionSchema.optional(),
     onBoot: OnBootSchema.optional(),
   })
@@ -197,8 +201,10 @@ export type UpdateSandbox = z.infer<typeof UpdateSandboxSchema>;
 
 export const ListSandboxesSchema = z
   .object({
-    /** `key=value`, all of which must hold. */
-    label: z.union([z.string(), z.array(z.string())]).optional(),
+    label: z
+      .union([z.string(), z.array(z.string())])
+      .optional()
+      .describe('`key=value`, all of which must hold.'),
     state: z.enum(SANDBOX_STATES).optional(),
     limit: z.coerce.number().int().min(1).max(1000).default(100),
     cursor: z.string().max(256).optional(),
@@ -216,8 +222,7 @@ export type SandboxPage = z.infer<typeof SandboxPageSchema>;
 export const ExecResultSchema = z.object({
   id: z.string(),
   end: CommandEndSchema,
-  /** As a shell would show it: see `shellExitCode`. */
-  exitCode: z.int(),
+  exitCode: z.int().describe('As a shell would show it: see `shellExitCode`.'),
   stdout: z.string(),
   stderr: z.string(),
   truncated: z.boolean(),
@@ -243,16 +248,12 @@ const MOST_WAITED_BYTES = 8 * 1024 * 1024;
 
 /** Starting a command by HTTP: what the guest takes, and input that is known beforehand. */
 export const ExecBodySchema = ExecRequestSchema.safeExtend({
-  /** Text for standard input, which is then closed. */
   input: z
     .string()
     .max(8 * 1024 * 1024)
-    .optional(),
+    .optional()
+    .describe('Text for standard input, which is then closed.'),
   encoding: OutputEncodingSchema.optional(),
-  /**
-   * How much output an answer that waits may hold, both streams together. Default 1 MiB, at most 8 MiB: a
-   * stream has no such bound.
-   */
   maxOutputBytes: z
     .int()
     .min(1024)
@@ -260,9 +261,11 @@ export const ExecBodySchema = ExecRequestSchema.safeExtend({
       MOST_WAITED_BYTES,
       `it is at most ${MOST_WAITED_BYTES}: stream the output, or leave the command running and read it, for more`,
     )
-    .optional(),
-  /** Makes this port reachable when the command is launched. */
-  expose: PortSchema.optional(),
+    .optional()
+    .describe(
+      'How much output an answer that waits may hold, both streams together. Default 1 MiB, at most 8 MiB: a stream has no such bound.',
+    ),
+  expose: PortSchema.optional().describe('Makes this port reachable when the command is launched.'),
 });
 export type ExecBody = z.infer<typeof ExecBodySchema>;
 
@@ -272,12 +275,18 @@ export const CayEventSchema = z.object({
   type: z.string(),
   project: z.string().nullable(),
   sandbox: z.string().nullable(),
-  /** The key that asked for it; null if no key did: the server itself, a visitor, or a holder of a token. */
-  key: z.string().nullable(),
-  /** The name of that key, or its id after it was revoked. In lists and streams of events. */
-  actor: z.string().nullable().optional(),
-  /** `ok`, or the code of the error that it ended in. */
-  outcome: z.string(),
+  key: z
+    .string()
+    .nullable()
+    .describe(
+      'The key that asked for it; null if no key did: the server itself, a visitor, or a holder of a token.',
+    ),
+  actor: z
+    .string()
+    .nullable()
+    .optional()
+    .describe('The name of that key, or its id after it was revoked. In lists and streams of events.'),
+  outcome: z.string().describe('`ok`, or the code of the error that it ended in.'),
   data: z.record(z.string(), z.unknown()),
 });
 export type CayEvent = z.infer<typeof CayEventSchema>;
@@ -288,8 +297,11 @@ const Count = z.int().min(0).nullable();
 const QUOTAS = {
   /** Of any state. */
   sandboxes: Count,
-  /** The sum of the limits of those that run; a paused one keeps what it has in memory. */
-  cpus: z.number().min(0).nullable(),
+  cpus: z
+    .number()
+    .min(0)
+    .nullable()
+    .describe('The sum of the limits of those that run; a paused one keeps what it has in memory.'),
   memoryBytes: Count,
   pids: Count,
   /** The sum of the limits of all sandboxes. */
@@ -335,10 +347,10 @@ export type Quota = z.infer<typeof QuotaSchema>;
 export const ProjectSchema = z.object({
   id: z.string(),
   name: z.string(),
-  /** As it was set. */
-  quota: QuotaSchema,
-  /** What holds: with the operator's defaults, and within the operator's maxima. Null is no limit. */
-  effectiveQuota: QuotaSchema,
+  quota: QuotaSchema.describe('As it was set.'),
+  effectiveQuota: QuotaSchema.describe(
+    "What holds: with the operator's defaults, and within the operator's maxima. Null is no limit.",
+  ),
   createdAtMs: z.int(),
 });
 export type Project = z.infer<typeof ProjectSchema>;
@@ -356,10 +368,10 @@ export const KeySchema = z.object({
   id: z.string(),
   name: z.string(),
   project: z.string(),
-  /** An admin may make projects and keys. `metrics` may read `/metrics` and nothing else. */
-  role: KeyRoleSchema,
-  /** The key's first characters, to recognise it by. */
-  hint: z.string(),
+  role: KeyRoleSchema.describe(
+    'An admin may make projects and keys. `metrics` may read `/metrics` and nothing else.',
+  ),
+  hint: z.string().describe("The key's first characters, to recognise it by."),
   createdAtMs: z.int(),
   lastUsedAtMs: z.int().nullable(),
 });

@@ -5,27 +5,23 @@ const MiB = 1024 * KiB;
 const GiB = 1024 * MiB;
 
 const LIMITS = {
-  /** Cores; fractions are shares of one core's time. */
-  cpus: z.number().min(0.05).max(1024).nullable(),
-  /**
-   * The sandbox's processes together. The kernel, or the guest under gVisor, ends the greediest one beyond
-   * it.
-   */
+  cpus: z.number().min(0.05).max(1024).nullable().describe("Cores; fractions are shares of one core's time."),
   memoryBytes: z
     .int()
     .min(16 * MiB)
     .max(64 * 1024 * GiB)
-    .nullable(),
-  /** Everything written to the sandbox's own disk. */
+    .nullable()
+    .describe(
+      "The sandbox's processes together. The kernel, or the guest under gVisor, ends the greediest one beyond it.",
+    ),
   diskBytes: z
     .int()
     .min(16 * MiB)
     .max(1024 * 1024 * GiB)
-    .nullable(),
-  /** Processes and threads alive at once. */
-  pids: z.int().min(8).max(4_000_000).nullable(),
-  /** Open files of one process. */
-  openFiles: z.int().min(64).max(1_048_576),
+    .nullable()
+    .describe("Everything written to the sandbox's own disk."),
+  pids: z.int().min(8).max(4_000_000).nullable().describe('Processes and threads alive at once.'),
+  openFiles: z.int().min(64).max(1_048_576).describe('Open files of one process.'),
 };
 
 /**
@@ -87,32 +83,38 @@ export const PlatformNameSchema = z
 /** Everything about a sandbox that a backend has to know in order to make it. */
 export const SandboxSpecSchema = z
   .object({
-    /** The root filesystem to start from: `base`, or a template or image that the backend knows. */
-    template: z.string().min(1).max(512).default('base'),
-    /**
-     * The isolation, one of the `runtimes` in the server's capabilities, such as `runsc`. Absent means the
-     * strongest that is allowed.
-     */
-    runtime: z.string().max(64).optional(),
-    /**
-     * Which of several platforms makes it, where there are several. Absent means that labels choose, or the
-     * default.
-     */
-    platform: PlatformNameSchema.optional(),
-    /**
-     * A command that is started with the sandbox, as `user` in `workdir`. Its end does not end the sandbox.
-     */
+    template: z
+      .string()
+      .min(1)
+      .max(512)
+      .default('base')
+      .describe('The root filesystem to start from: `base`, or a template or image that the backend knows.'),
+    runtime: z
+      .string()
+      .max(64)
+      .optional()
+      .describe(
+        "The isolation, one of the `runtimes` in the server's capabilities, such as `runsc`. Absent means the strongest that is allowed.",
+      ),
+    platform: PlatformNameSchema.optional().describe(
+      'Which of several platforms makes it, where there are several. Absent means that labels choose, or the default.',
+    ),
     cmd: z
       .array(execText(128 * KiB))
       .min(1)
       .max(4096)
-      .optional(),
+      .optional()
+      .describe(
+        'A command that is started with the sandbox, as `user` in `workdir`. Its end does not end the sandbox.',
+      ),
     env: EnvSchema.default({}),
     workdir: AbsolutePathSchema.default('/home/user'),
     user: UserSchema.default('user'),
     limits: LimitsSchema.prefault({}),
-    /** Only `/tmp`, `/run`, `/dev/shm` and mounts can be written. */
-    readOnlyRoot: z.boolean().default(false),
+    readOnlyRoot: z
+      .boolean()
+      .default(false)
+      .describe('Only `/tmp`, `/run`, `/dev/shm` and mounts can be written.'),
   })
   .strict();
 export type SandboxSpec = z.infer<typeof SandboxSpecSchema>;

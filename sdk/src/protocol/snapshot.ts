@@ -29,30 +29,29 @@ export const SNAPSHOT_CAUSES = [
 
 export const SnapshotSchema = z.object({
   id: SnapshotIdSchema,
-  /** The sandbox that it was taken of, which may be gone. */
-  sandbox: SandboxIdSchema,
+  sandbox: SandboxIdSchema.describe('The sandbox that it was taken of, which may be gone.'),
   project: z.string(),
   parent: SnapshotIdSchema.nullable(),
-  /** Unique among the snapshots of its sandbox. A named one is never removed by retention. */
-  name: z.string().nullable(),
-  /** Its number, if it is a turn. */
-  turn: z.int().nullable(),
+  name: z
+    .string()
+    .nullable()
+    .describe('Unique among the snapshots of its sandbox. A named one is never removed by retention.'),
+  turn: z.int().nullable().describe('Its number, if it is a turn.'),
   cause: z.enum(SNAPSHOT_CAUSES),
   labels: LabelsSchema,
-  /** Whether processes are in it as well as files. */
-  memory: z.boolean(),
-  /** The isolation whose memory it has. */
-  runtime: z.string().nullable(),
+  memory: z.boolean().describe('Whether processes are in it as well as files.'),
+  runtime: z.string().nullable().describe('The isolation whose memory it has.'),
   template: z.string(),
-  /** Whether commands that were running were waited for and had ended. */
-  quiet: z.boolean(),
-  /** Whether it is in the archive store. It is fetched from there when somebody needs it. */
-  archived: z.boolean(),
-  /**
-   * What it takes on disk beyond what others have too, its memory included; counted when it was taken. Null
-   * if nobody knows.
-   */
-  bytes: z.int().nullable(),
+  quiet: z.boolean().describe('Whether commands that were running were waited for and had ended.'),
+  archived: z
+    .boolean()
+    .describe('Whether it is in the archive store. It is fetched from there when somebody needs it.'),
+  bytes: z
+    .int()
+    .nullable()
+    .describe(
+      'What it takes on disk beyond what others have too, its memory included; counted when it was taken. Null if nobody knows.',
+    ),
   createdAtMs: z.int(),
 });
 export type Snapshot = z.infer<typeof SnapshotSchema>;
@@ -73,18 +72,23 @@ export const TakeSnapshotSchema = z
   .object({
     name: SnapshotNameSchema.optional(),
     labels: LabelsSchema.default({}),
-    /** Keeps the processes too. Rejected as `unsupported` where the isolation cannot. */
-    memory: z.boolean().default(false),
+    memory: z
+      .boolean()
+      .default(false)
+      .describe('Keeps the processes too. Rejected as `unsupported` where the isolation cannot.'),
   })
   .strict();
 export type TakeSnapshot = z.input<typeof TakeSnapshotSchema>;
 
 export const TakeTurnSchema = TakeSnapshotSchema.extend({
-  /**
-   * How long running commands are waited for. What still runs then is in the snapshot halfway, and `quiet` is
-   * false.
-   */
-  waitMs: z.int().min(0).max(600_000).default(10_000),
+  waitMs: z
+    .int()
+    .min(0)
+    .max(600_000)
+    .default(10_000)
+    .describe(
+      'How long running commands are waited for. What still runs then is in the snapshot halfway, and `quiet` is false.',
+    ),
 }).strict();
 export type TakeTurn = z.input<typeof TakeTurnSchema>;
 
@@ -99,10 +103,11 @@ export type Retention = z.infer<typeof RetentionSchema>;
 
 export const ListSnapshotsSchema = z
   .object({
-    /** Those of this sandbox alone: its id or name. */
-    sandbox: z.string().max(80).optional(),
-    /** `key=value`, all of which must hold. */
-    label: z.union([z.string(), z.array(z.string())]).optional(),
+    sandbox: z.string().max(80).optional().describe('Those of this sandbox alone: its id or name.'),
+    label: z
+      .union([z.string(), z.array(z.string())])
+      .optional()
+      .describe('`key=value`, all of which must hold.'),
     limit: z.coerce.number().int().min(1).max(1000).default(100),
     cursor: z.string().max(256).optional(),
   })
@@ -121,12 +126,15 @@ export const ImportSnapshotSchema = z
   .object({
     name: SnapshotNameSchema.optional(),
     labels: LabelsSchema.default({}),
-    /** Which of several platforms takes it in; the default one if absent. */
-    platform: PlatformNameSchema.optional(),
-    /**
-     * Takes in memory that this installation has not signed. For admins: it is given to the runtime as it is.
-     */
-    allowForeignMemory: z.boolean().default(false),
+    platform: PlatformNameSchema.optional().describe(
+      'Which of several platforms takes it in; the default one if absent.',
+    ),
+    allowForeignMemory: z
+      .boolean()
+      .default(false)
+      .describe(
+        'Takes in memory that this installation has not signed. For admins: it is given to the runtime as it is.',
+      ),
   })
   .strict();
 export type ImportSnapshot = z.input<typeof ImportSnapshotSchema>;
@@ -140,8 +148,9 @@ export type MemoryDropped = z.infer<typeof MemoryDroppedSchema>;
 
 /** A snapshot that came in as an archive. */
 export const ImportedSnapshotSchema = SnapshotSchema.extend({
-  /** Why it has files alone although the archive had memory; null if nothing was left out. */
-  memoryDropped: MemoryDroppedSchema.nullable(),
+  memoryDropped: MemoryDroppedSchema.nullable().describe(
+    'Why it has files alone although the archive had memory; null if nothing was left out.',
+  ),
 });
 export type ImportedSnapshot = z.infer<typeof ImportedSnapshotSchema>;
 
@@ -153,13 +162,17 @@ export type Rollback = z.input<typeof RollbackSchema>;
 export const ForkSchema = z
   .object({
     count: z.int().min(1).max(256).default(1),
-    /** Processes go on in the children. Absent: if the sandbox runs and its isolation can. */
-    memory: z.boolean().optional(),
-    /** The children's names are this and `-1`, `-2` and so on. */
-    namePrefix: z.string().max(50).optional(),
+    memory: z
+      .boolean()
+      .optional()
+      .describe('Processes go on in the children. Absent: if the sandbox runs and its isolation can.'),
+    namePrefix: z
+      .string()
+      .max(50)
+      .optional()
+      .describe("The children's names are this and `-1`, `-2` and so on."),
     labels: LabelsSchema.default({}),
-    /** A snapshot to fork from rather than what is there now. */
-    from: SnapshotRefSchema.optional(),
+    from: SnapshotRefSchema.optional().describe('A snapshot to fork from rather than what is there now.'),
   })
   .strict();
 export type Fork = z.input<typeof ForkSchema>;
@@ -176,10 +189,10 @@ const StandingSchema = z.object({ id: SandboxIdSchema, name: z.string().nullable
  * where.
  */
 export const SnapshotTreeSchema = z.object({
-  /** The sandboxes that stand on no snapshot. */
-  start: z.array(StandingSchema),
-  /** `snapshot.parent` is the node above it; null or not among them is the start. */
-  nodes: z.array(z.object({ snapshot: SnapshotSchema, sandboxes: z.array(StandingSchema) })),
+  start: z.array(StandingSchema).describe('The sandboxes that stand on no snapshot.'),
+  nodes: z
+    .array(z.object({ snapshot: SnapshotSchema, sandboxes: z.array(StandingSchema) }))
+    .describe('`snapshot.parent` is the node above it; null or not among them is the start.'),
 });
 export type SnapshotTree = z.infer<typeof SnapshotTreeSchema>;
 
@@ -195,20 +208,19 @@ export const TemplateNameSchema = z
   );
 export const TemplateSchema = z.object({
   name: z.string(),
-  /** Null for one that the backend brings. */
-  snapshot: SnapshotIdSchema.nullable(),
-  /** Whether sandboxes start with processes that run already. */
-  memory: z.boolean(),
+  snapshot: SnapshotIdSchema.nullable().describe('Null for one that the backend brings.'),
+  memory: z.boolean().describe('Whether sandboxes start with processes that run already.'),
   createdAtMs: z.int().nullable(),
 });
 export type Template = z.infer<typeof TemplateSchema>;
 export const SaveTemplateSchema = z
   .object({
     snapshot: SnapshotRefSchema,
-    /** Whose snapshot it is, if that is a name or a number. */
-    sandbox: z.string().max(80).optional(),
-    /** Points a template of that name to this snapshot from now on. */
-    replace: z.boolean().default(false),
+    sandbox: z.string().max(80).optional().describe('Whose snapshot it is, if that is a name or a number.'),
+    replace: z
+      .boolean()
+      .default(false)
+      .describe('Points a template of that name to this snapshot from now on.'),
   })
   .strict();
 export type SaveTemplate = z.input<typeof SaveTemplateSchema>;
@@ -220,13 +232,11 @@ export type SaveTemplate = z.input<typeof SaveTemplateSchema>;
 export const FileChangeSchema = z.object({
   path: z.string(),
   change: z.enum(['added', 'removed', 'modified', 'renamed']),
-  /** Where a renamed file was. Content may have changed as well. */
-  from: z.string().optional(),
+  from: z.string().optional().describe('Where a renamed file was. Content may have changed as well.'),
   type: z.enum(['file', 'directory', 'symlink', 'other']),
   before: z.object({ size: z.int(), mode: z.int(), uid: z.int(), gid: z.int() }).optional(),
   after: z.object({ size: z.int(), mode: z.int(), uid: z.int(), gid: z.int() }).optional(),
-  /** What a `modified` or `renamed` entry differs in. */
-  content: z.boolean(),
+  content: z.boolean().describe('What a `modified` or `renamed` entry differs in.'),
   mode: z.boolean(),
   owner: z.boolean(),
 });

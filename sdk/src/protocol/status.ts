@@ -8,23 +8,19 @@ import { SANDBOX_STATES } from './resource.ts';
  */
 export const SandboxStatusSchema = z.object({
   id: z.string(),
-  /** As the sandbox has it. */
-  uid: z.string().nullable(),
+  uid: z.string().nullable().describe('As the sandbox has it.'),
   phase: z.enum(SANDBOX_STATES),
-  /**
-   * The command that the sandbox was created with has ended, or nothing of the sandbox goes on by itself: it
-   * has failed, or is being removed.
-   */
-  complete: z.boolean(),
+  complete: z
+    .boolean()
+    .describe(
+      'The command that the sandbox was created with has ended, or nothing of the sandbox goes on by itself: it has failed, or is being removed.',
+    ),
   active: z.int(),
-  /** Exited with 0. */
-  succeeded: z.int(),
-  /** Ended in any other way. */
-  failed: z.int(),
+  succeeded: z.int().describe('Exited with 0.'),
+  failed: z.int().describe('Ended in any other way.'),
   reason: z.string().nullable(),
   message: z.string().nullable(),
-  /** How the command ended that the sandbox was created with. */
-  end: CommandEndSchema.optional(),
+  end: CommandEndSchema.optional().describe('How the command ended that the sandbox was created with.'),
 });
 export type SandboxStatus = z.infer<typeof SandboxStatusSchema>;
 

@@ -6,22 +6,24 @@ export const ProblemSchema = z.object({
   code: z.enum(ERROR_CODES as [ErrorCode, ...ErrorCode[]]),
   message: z.string(),
   hint: z.string().optional(),
-  /** What of the request it is about, such as `limits.diskBytes`. */
-  field: z.string().optional(),
-  /**
-   * Whether a create is refused because of it. If not the sandbox is made, and this of the request is not
-   * honoured.
-   */
-  refused: z.boolean(),
+  field: z.string().optional().describe('What of the request it is about, such as `limits.diskBytes`.'),
+  refused: z
+    .boolean()
+    .describe(
+      'Whether a create is refused because of it. If not the sandbox is made, and this of the request is not honoured.',
+    ),
 });
 export type Problem = z.infer<typeof ProblemSchema>;
 
 /** What would become of a create, without making anything. */
 export const ValidationSchema = z.object({
-  /** Whether it would not be refused now. */
-  ok: z.boolean(),
-  /** The platform that would make it, or the one backend that there is; null if none can be chosen. */
-  platform: z.string().nullable(),
+  ok: z.boolean().describe('Whether it would not be refused now.'),
+  platform: z
+    .string()
+    .nullable()
+    .describe(
+      'The platform that would make it, or the one backend that there is; null if none can be chosen.',
+    ),
   problems: z.array(ProblemSchema),
 });
 export type Validation = z.infer<typeof ValidationSchema>;

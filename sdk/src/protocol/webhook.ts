@@ -15,13 +15,12 @@ export const WebhookSchema = z.object({
   id: z.string(),
   project: z.string(),
   url: z.string(),
-  /** Types such as `sandbox.created`, or all that begin so as `sandbox.*`; none is all. */
-  types: z.array(z.string()),
+  types: z
+    .array(z.string())
+    .describe('Types such as `sandbox.created`, or all that begin so as `sandbox.*`; none is all.'),
   createdAtMs: z.int(),
-  /** The last event that was taken, or did not have to be told. */
-  deliveredTo: z.int(),
-  /** How often the next one has failed so far, since when, and why the last time. */
-  attempts: z.int(),
+  deliveredTo: z.int().describe('The last event that was taken, or did not have to be told.'),
+  attempts: z.int().describe('How often the next one has failed so far, since when, and why the last time.'),
   failingSinceMs: z.int().nullable(),
   lastError: z.string().nullable(),
   disabledAtMs: z.int().nullable(),
@@ -51,8 +50,7 @@ export const WebhookListSchema = z.object({ webhooks: z.array(WebhookSchema) });
 /** What became of one request. */
 export const DeliverySchema = z.object({
   ok: z.boolean(),
-  /** Of the answer; null if there was none. */
-  status: z.int().nullable(),
+  status: z.int().nullable().describe('Of the answer; null if there was none.'),
   error: z.string().optional(),
   durationMs: z.number(),
 });

@@ -25,6 +25,8 @@ export interface BackendOptions {
   docker?: DockerSettings;
   /** Which labels choose which of several backends. */
   platformRules?: readonly PlatformRule[];
+  /** Tries in the background what each runtime can do. Absent: capabilities are what is wired. */
+  probe?: { delayMs?: number };
   /** The process is the server, and to be kept from starving. */
   protectServer?: boolean;
   onError?(error: unknown): void;

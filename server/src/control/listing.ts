@@ -1,4 +1,4 @@
-/** How a listing is asked for: label filters, and cursors that go on after a row. */
+/** Parameters of listings: label filters, and cursors that continue after a row. */
 import { CayError } from '@cay/sdk/protocol';
 
 export function parseLabels(label: string | string[] | undefined): Record<string, string> {
@@ -23,6 +23,7 @@ export function formatCursor({ createdAtMs, id }: Cursor): string {
 
 export function parseCursor(cursor: string): Cursor {
   const match = /^(\d{1,15}):((?:sbx|snap)_[a-z0-9]{20})$/.exec(Buffer.from(cursor, 'base64url').toString());
-  if (!match) throw new CayError('invalid_argument', 'The cursor is not one that a listing gave');
+  if (!match)
+    throw new CayError('invalid_argument', 'Invalid "cursor": use the "nextCursor" of an earlier page');
   return { createdAtMs: Number(match[1]), id: match[2]! };
 }

@@ -22,7 +22,7 @@ afterEach(() => place.remove());
 const phase = async (id: SandboxId) => (await backend.observe(id)).phase;
 
 describe('the control plane', () => {
-  it('takes a sandbox through its life and notes each step', async () => {
+  it('takes a sandbox through its life and records each step', async () => {
     const { control, principal, events } = await place.open(backend);
     const { sandbox, created } = await control.create(principal, asked({ name: 'box', labels: { a: '1' } }));
     expect(created).toBe(true);
@@ -91,7 +91,7 @@ describe('the control plane', () => {
     await control.close();
   });
 
-  it('ends sandboxes when their time is up', async () => {
+  it('ends sandboxes at their timeout', async () => {
     const { control, principal, clock } = await place.open(backend);
     const { sandbox: stopping } = await control.create(
       principal,
@@ -104,7 +104,7 @@ describe('the control plane', () => {
     const { sandbox: staying } = await control.create(principal, asked({ timeoutMs: 60_000 }));
     await control.update(principal, staying.id, { timeoutMs: null });
     clock.nowMs += 60_001;
-    // Something changes, and the timer looks at the clock again.
+    // Any change makes the timer read the clock again.
     await control.update(principal, staying.id, { labels: {} });
     await expect.poll(() => control.get(principal, stopping.id).state).toBe('stopped');
     await expect.poll(() => phase(going.id)).toBe('absent');
@@ -112,7 +112,7 @@ describe('the control plane', () => {
     await control.close();
   });
 
-  it('notices what ends by itself', async () => {
+  it('records sandboxes that end by themselves', async () => {
     const { control, principal } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     backend.crash(sandbox.id, 'oom_killed');
@@ -165,7 +165,7 @@ describe('a control plane that was killed', () => {
     await control.close();
   });
 
-  it('finds a start that was done, and what ended meanwhile', async () => {
+  it('records a start that was done, and sandboxes that ended meanwhile', async () => {
     const first = await place.open(backend);
     const { sandbox: started } = await first.control.create(first.principal, asked());
     const { sandbox: crashed } = await first.control.create(first.principal, asked());
@@ -198,7 +198,7 @@ describe('a control plane that was killed', () => {
     await control.close();
   });
 
-  it('takes away what no record knows', async () => {
+  it('removes sandboxes without a record', async () => {
     const other = installation();
     const stranger = await other.open(backend);
     const { sandbox } = await stranger.control.create(stranger.principal, asked());

@@ -1,398 +1,332 @@
 /**
- * The control plane: who may, which sandbox, until when.
+ * Builds the control plane of `control.ts`, in three steps: the object graph, without timers or changes; the
+ * recovery of what an earlier server left; then the timers.
  *
- * It owns ids, names, records, quotas and expiry, and has a backend make real what is recorded.
- * Every change goes in line with the others of its sandbox: the intent is recorded (`creating`,
- * `destroying`), then the operation is done, then the result is recorded. Each operation can be repeated, so
- * a server that was killed between any two lines finishes what it finds when it opens again.
- *
- * A principal sees its own project only; what belongs to others does not exist for it.
+ * Every part is built from parts above it. `Core` has the parts that need no other verb.
  */
-import { CayError, type SandboxId } from '@cay/sdk/protocol';
-import type { Store } from '../storage/store.ts';
-import { canRoute, type Backend, type CallOptions } from '../backends/backend.ts';
-import { openClock } from '../lib/clock.ts';
-import { openHistogram } from '../lib/histogram.ts';
-import { requireMayHave } from '../policy/allow-runtime.ts';
-import { loweredLimits } from '../policy/bound-limits.ts';
-import { DEFAULT_POLICY, policyFacts, type Policy } from '../policy/policy.ts';
-import { openActivity } from './sandboxes/activity.ts';
-import { archiveSeal } from './snapshots/archive-seal.ts';
+import { openHistogram, type Histogram } from '../lib/histogram.ts';
+import { policyFacts } from '../policy/policy.ts';
+import { keyRecords } from '../records/keys.ts';
+import { installationSecret } from '../records/secrets.ts';
 import { openArchiving } from './pausing/archive.ts';
-import { commandLimit } from './commands/command-limit.ts';
-import { commandKeys } from './commands/command-keys.ts';
-import { openCommandLogs, type CommandLogs } from './commands/command-logs.ts';
-import { openCommands } from './commands/open-commands.ts';
+import { PRESSURE_DEFAULTS } from './capacity/pressure.ts';
 import { controlMetrics } from './capacity/control-metrics.ts';
-import { compareVerb } from './snapshots/compare.ts';
-import type { Context } from './context.ts';
-import type { Control } from './control.ts';
-import { createVerb } from './sandboxes/create-sandbox.ts';
-import { openOperations } from './sandboxes/operations.ts';
-import { openForking } from './snapshots/fork.ts';
-import { platformOf } from './placement/survey-platforms.ts';
-import { watchHealth, type HealthWatch } from './capacity/health.ts';
-import { idempotency } from './tenants/idempotency.ts';
-import { keyVerbs } from './tenants/key-verbs.ts';
-import { projectVerbs } from './tenants/project-verbs.ts';
-import { tokenEpochs, type TokenEpochs } from './tenants/token-epochs.ts';
-import { openIdling } from './pausing/idle-policy.ts';
-import { openSnapshotRegistry } from './snapshots/snapshot-registry.ts';
-import { openLifecycle } from './sandboxes/lifecycle.ts';
-import { openPausing } from './pausing/pausing.ts';
-import { openPlanning } from './sandboxes/plan-sandbox.ts';
-import { PRESSURE_DEFAULTS, openPressure, type PressureSettings } from './capacity/pressure.ts';
-import { openRelief, type Relief } from './capacity/relief.ts';
-import type { PreviewTokens } from './tenants/preview-tokens.ts';
-import { quotaLedger } from './tenants/quota-ledger.ts';
-import { openReconciling } from './recovery/reconcile.ts';
-import { backupVerb } from './recovery/backup.ts';
-import { recoverSnapshots } from './recovery/recover-snapshots.ts';
-import type { Database } from '../records/database.ts';
-import type { EventLog } from './events/event-log.ts';
+import { watchHealth } from './capacity/health.ts';
+import { openRelief } from './capacity/relief.ts';
+import { commandKeys } from './commands/command-keys.ts';
+import { openCommands } from './commands/open-commands.ts';
+import type { ControlOptions } from './control-options.ts';
+import type { Control, OperatorVerbs } from './control.ts';
+import { openCore, type Core } from './core.ts';
 import { eventVerbs } from './events/event-verbs.ts';
 import { webhookVerbs } from './events/webhooks/webhook-verbs.ts';
-import { openWebhooks, type WebhooksOptions } from './events/webhooks/webhooks.ts';
-import { forkRecords } from '../records/forks.ts';
-import { keyRecords } from '../records/keys.ts';
-import type { ProjectRecords } from '../records/projects.ts';
-import type { SandboxRecords } from '../records/sandboxes.ts';
-import { installationSecret } from '../records/secrets.ts';
-import { snapshotRecords } from '../records/snapshots.ts';
-import { templateRecords } from '../records/templates.ts';
+import { openWebhooks } from './events/webhooks/webhooks.ts';
+import { openIdleDetector } from './pausing/idle-detector.ts';
+import { openIdling } from './pausing/idle-policy.ts';
+import { openPauseLevels } from './pausing/pause-levels.ts';
+import { openPausing } from './pausing/pausing.ts';
+import { openWaker } from './pausing/wake.ts';
 import { offeredCapabilities } from './placement/offered-capabilities.ts';
-import { platformCapabilities } from './placement/platform-capabilities.ts';
+import { rememberPlacements } from './placement/placement.ts';
+import { backupVerb } from './recovery/backup.ts';
+import { followBackend } from './recovery/follow-backend.ts';
+import { openReconciling } from './recovery/reconcile.ts';
+import { finishForks, undoForks } from './recovery/recover-forks.ts';
+import { recoverSandboxes } from './recovery/recover-sandboxes.ts';
+import { recoverSnapshots } from './recovery/recover-snapshots.ts';
+import { openSettler } from './recovery/settle-sandbox.ts';
+import { sweepVerbs } from './recovery/sweep.ts';
+import { createVerb } from './sandboxes/create-sandbox.ts';
+import { openDestroyer, REMOVE_RETRY_MS } from './sandboxes/destroy-sandbox.ts';
+import { expireSandbox } from './sandboxes/expire-sandbox.ts';
+import { openExpiry } from './sandboxes/expiry.ts';
+import { openGuestAccess } from './sandboxes/guest-access.ts';
+import { insideVerbs } from './sandboxes/inside-verbs.ts';
+import { openMaker } from './sandboxes/make-sandbox.ts';
+import { openPlanning } from './sandboxes/plan-sandbox.ts';
+import { portVerbs } from './sandboxes/port-verbs.ts';
+import { openStateRecorder } from './sandboxes/record-state.ts';
 import { openResizing } from './sandboxes/resize-sandbox.ts';
+import { sandboxVerbs } from './sandboxes/sandbox-verbs.ts';
+import { openStarter } from './sandboxes/start-sandbox.ts';
+import { openStopper } from './sandboxes/stop-sandbox.ts';
+import { validateVerb } from './sandboxes/validate-create.ts';
+import { compareVerb } from './snapshots/compare.ts';
+import { openForkChildren } from './snapshots/fork-children.ts';
+import { forkVerb } from './snapshots/fork.ts';
+import { importVerb } from './snapshots/import-snapshot.ts';
 import { openRetaining } from './snapshots/retention.ts';
 import { openRollingBack } from './snapshots/rollback.ts';
-import { sandboxVerbs } from './sandboxes/sandbox-verbs.ts';
-import { showSandbox } from './sandboxes/show-sandbox.ts';
+import { openSnapshotRegistry } from './snapshots/snapshot-registry.ts';
 import { snapshotVerbs } from './snapshots/snapshot-verbs.ts';
-import { sweepVerbs } from './recovery/sweep.ts';
 import { openBuilds } from './templates/builds/builds.ts';
 import { templateVerbs } from './templates/template-verbs.ts';
-import { openIdleDetector } from './pausing/idle-detector.ts';
-import { validateVerb } from './sandboxes/validate-create.ts';
-import { openGuestAccess } from './sandboxes/guest-access.ts';
+import { keyVerbs } from './tenants/key-verbs.ts';
+import { projectVerbs } from './tenants/project-verbs.ts';
+import { tokenEpochs } from './tenants/token-epochs.ts';
 
 export type { Control } from './control.ts';
-
-export interface ControlOptions {
-  backend: Backend;
-  database: Database;
-  sandboxes: SandboxRecords;
-  projects: ProjectRecords;
-  events: EventLog;
-  previews: PreviewTokens;
-  /** Where a sandbox's port is reached, as the API shows it. */
-  previewUrl(id: SandboxId, port: number): string;
-  /** Where archived sandboxes go. Without it none is archived. Closed with the control plane. */
-  archives?: Store;
-  /** How often sandboxes with an idle policy are looked at. Default 2,000. */
-  idleLookMs?: number;
-  /** What may be asked for. */
-  policy?: Policy;
-  /** Where the server writes records, uploads and logs; the room there is held back as well. */
-  dataDir?: string;
-  /** How full the machine may become, and whether room is made. */
-  pressure?: Partial<PressureSettings>;
-  /** How often records are compared with what the backend has. Default 60,000. */
-  reconcileMs?: number;
-  /** How long a sandbox must not have been used before it is put to rest to make room. Default 30,000. */
-  reclaimUnusedMs?: number;
-  /** Where command logs and files for template builds are kept. */
-  directories: { logs: string; buildFiles: string };
-  /** How often tokens were revoked. Default: read from the records. */
-  epochs?: TokenEpochs;
-  webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
-  /** Makes an archive of the records; see `OperatorVerbs.backup`. Without it backups are refused. */
-  takeBackup?(options: { signal: AbortSignal; withKey: boolean }): Promise<AsyncIterable<Uint8Array>>;
-  now?(): number;
-  /** Milliseconds since whenever, without jumps. Default: the process's own. */
-  monotonic?(): number;
-  /** `part` is the part of the control plane that failed. */
-  onError?(error: unknown, part: string): void;
-}
+export type { ControlOptions } from './control-options.ts';
 
 export async function openControl(options: ControlOptions): Promise<Control> {
-  const { backend, database, sandboxes, projects, events, previews, policy = DEFAULT_POLICY } = options;
-  const clock = openClock({ now: options.now, monotonic: options.monotonic });
-  const { now } = clock;
-  const drain = async (id: SandboxId) => logs?.drain(id);
-  const failed = (part: string) => (error: unknown) => {
-    health?.noteError(error);
-    options.onError?.(error, part);
-  };
-  const onError = failed('control');
-  let logs: CommandLogs | undefined;
-  let health: HealthWatch | undefined;
-  let relief: Relief | undefined;
-  let relieving: Promise<unknown> | undefined;
   const closing = new AbortController();
-  const operations = openOperations();
-  const activity = openActivity({ save: (used) => sandboxes.used(used), clock, onError });
-  const commands = commandLimit(policy.maxima.commands);
+  const core = await openCore(options, closing.signal);
+  const parts = buildParts(core, options);
+  const { sandboxes, snapshots } = core.records;
+  rememberPlacements(core.backend, [...sandboxes.list({}), ...snapshots.all()]);
+  lowerTimeouts(core);
+  // Watched before the recovery lists sandboxes, so that no change falls in between.
+  const changes = core.backend.watch({ signal: closing.signal });
+  await recover(parts);
+  followBackend(changes, parts).catch(core.onError);
+  start(parts, options);
+  return { ...(await verbs(parts, options)), close: () => close(parts, closing, options) };
+}
 
-  const quota = quotaLedger({ sandboxes, projects, write: (bytes) => pressure.write(bytes) });
-  const keyed = idempotency(database, { now, ageing: clock.ageing, quota });
+type Parts = ReturnType<typeof buildParts>;
 
-  const note: Context['note'] = (type, row, principal, data = {}) =>
-    events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data });
-
-  const lifecycle = openLifecycle({
-    backend,
-    database,
-    operations,
-    sandboxes,
-    idempotency: keyed,
-    note,
-    drain,
-    began: activity.mark,
-    now,
-    onError,
-    pause: (row) => pausing.byTimeout(row),
-    halted: (row) => pausing.halted(row),
-    async limitsFor({ spec }) {
-      const { abilities } = await context.capabilitiesOf(spec.platform);
-      return loweredLimits(policy, spec.limits, abilities);
-    },
-    removed: async (row) => {
-      activity.forget(row.id);
-      commands.forget(row.id);
-      await registry.dropLeft(row);
-    },
-  });
-
-  const snapshots = snapshotRecords(database);
-  quota.counts('snapshots', 'snapshots', (project) => snapshots.usage(project).count);
-  quota.counts('snapshotBytes', 'snapshots', (project) => snapshots.usage(project).bytes);
-  quota.counts('snapshotBytes', 'hibernated', (project) => sandboxes.imageBytes(project));
-  const { reclaim = PRESSURE_DEFAULTS.reclaim } = options.pressure ?? {};
-  const pressure = await openPressure({
-    backend,
-    dataDir: options.dataDir,
-    settings: options.pressure,
-    promised: quota.promised,
-    onPressure(level, resource) {
-      if (reclaim && relief && !closing.signal.aborted)
-        relieving = relief.relieve(level, resource).catch(onError);
-    },
-    onChange(resource, { level, share, free, total }, before) {
-      const data = { resource, level, before, share: Math.round(share * 1000) / 1000, free, total };
-      if (!closing.signal.aborted) events.append({ type: 'pressure.changed', data });
-    },
-    now,
+function buildParts(core: Core, options: ControlOptions) {
+  const { clock, onError, records } = core;
+  const { sandboxes } = records;
+  const expiry = openExpiry({
+    next: () => sandboxes.nextExpiry(),
+    due: () => sandboxes.expired(clock.now()),
+    shorten: () => sandboxes.shorten(clock.now(), REMOVE_RETRY_MS),
+    now: clock.now,
     onError,
   });
-  const capabilities = await backend.capabilities();
-  const context: Context = {
-    backend,
-    capabilities,
-    capabilitiesOf: platformCapabilities(backend, capabilities),
-    policy,
-    commands,
-    database,
-    sandboxes,
-    snapshots,
-    templates: templateRecords(database),
-    forks: forkRecords(database),
-    projects,
-    events,
-    idempotency: keyed,
-    operations,
-    activity,
-    quota,
-    pressure,
-    lifecycle,
-    seal: archiveSeal(installationSecret(database, 'archives')),
-    archives: options.archives,
-    drain,
-    clock,
-    now,
-    onError,
-    note,
-    show: (row) => {
-      const used = activity.usedAtMs(row.id);
-      return showSandbox(
-        { ...row, usedAtMs: used === undefined ? row.usedAtMs : Math.max(used, row.usedAtMs ?? 0) },
-        previews,
-        options.previewUrl,
-      );
-    },
-    find(principal, ref) {
-      const row = ref.startsWith('sbx_') ? sandboxes.get(ref) : sandboxes.byName(principal.project, ref);
-      if (row?.project !== principal.project)
-        throw new CayError('not_found', `Sandbox "${ref.slice(0, 80)}" does not exist`);
-      // Whoever reaches one without isolation reaches the host.
-      requireMayHave(principal, row.spec.runtime, row.runtime);
-      return row;
-    },
-    again({ id }) {
-      const current = sandboxes.get(id);
-      if (!current) throw new CayError('not_found', `Sandbox "${id}" does not exist`);
-      return current;
-    },
-  };
+  const state = openStateRecorder({ ...core, expiry });
+  const starter = openStarter({ ...core, state });
+  const maker = openMaker({ ...core, starter, state });
+  const stopper = openStopper({ ...core, state });
+  const registry = openSnapshotRegistry({ ...core, maker });
+  const destroyer = openDestroyer({ ...core, expiry, snapshots: registry });
 
-  const registry = openSnapshotRegistry(context);
-  const planning = openPlanning(context, registry);
-  const pausing = openPausing(context, openArchiving(context, registry));
-  const rollingBack = openRollingBack(context, registry, pausing, (id) => retaining.changed(id));
-  const resizing = openResizing(context);
-  const forking = openForking(context, registry, pausing);
-  const guestAccess = openGuestAccess(context, pausing.wake);
+  const archiving = openArchiving({ ...core, registry, starter });
+  const waker = openWaker({ ...core, archiving, starter, state });
+  const levels = openPauseLevels({ ...core, archiving, state, waker });
+  const pausing = openPausing({ ...core, levels, waker });
+  const idleDetector = openIdleDetector(core);
+  const idling = openIdling({ ...core, destroyer, idleDetector, pausing, checkEveryMs: options.idleLookMs });
+  const relief = openRelief({ ...core, idleDetector, pausing, unusedMs: options.reclaimUnusedMs });
 
-  if (canRoute(backend)) {
-    for (const row of [...sandboxes.list({}), ...context.snapshots.all()]) {
-      const platform = platformOf(row, backend);
-      if (platform !== undefined) backend.place(row.id, platform);
-    }
-  }
-  // An earlier server may have allowed more time. A timeout is this server's own to keep, so that it is lowered
-  // at once, while limits of processes wait for the next start.
-  const { timeoutMs: longest } = policy.maxima;
-  if (longest !== null)
-    database.transaction(() => {
-      for (const row of sandboxes.lowerTimeouts(longest, now()))
-        note('sandbox.updated', row, undefined, { fields: ['timeoutMs'], cause: 'policy' });
-    });
-  const changes = backend.watch({ signal: closing.signal });
-  await forking.undoUnkeyed();
-  await lifecycle.recover(async (row, observed) => {
-    if (row.operation?.kind === 'resize') await resizing.finish(row, row.operation, observed);
-    else if (row.operation) await rollingBack.finish(row, row.operation, observed);
-  });
-  await recoverSnapshots(context, registry);
-  forking.finishKeyed();
-  lifecycle.follow(changes).catch(onError);
-  lifecycle.expiry.changed();
-  const retaining = openRetaining(context, registry);
-  const idleDetector = openIdleDetector(context);
-  const idling = openIdling(context, pausing, idleDetector, { lookEveryMs: options.idleLookMs });
-  relief = openRelief(context, { pausing, pressure, idleDetector }, { unusedMs: options.reclaimUnusedMs });
-  const reconciling = openReconciling(context, { everyMs: options.reconcileMs });
-  health = watchHealth({
-    backend,
-    pressure,
-    records: () => void database.get('SELECT count(*) FROM projects'),
+  const settler = openSettler({ ...core, starter, state });
+  const reconciling = openReconciling({ ...core, settler, everyMs: options.reconcileMs });
+  const retention = openRetaining({ ...core, registry });
+  const resizing = openResizing({ ...core, settler });
+  const rollingBack = openRollingBack({ ...core, registry, retention, settler, state, waker });
+  const forkChildren = openForkChildren({ ...core, destroyer, maker, registry });
+  const planning = openPlanning({ ...core, registry });
+  const guestAccess = openGuestAccess({ ...core, maker, waker });
+  const health = watchHealth({
+    ...core,
+    errors: core.recentErrors,
+    records: () => void records.database.get('SELECT count(*) FROM projects'),
     counts: sandboxes.counts,
-    now,
+    now: clock.now,
   });
-
-  const verbs = sandboxVerbs(context, { pausing, guestAccess, idling, resizing, retaining, previews });
-  const { create } = createVerb(context, registry, { start: verbs.start, idling, planning });
-  const connect = (id: SandboxId, call?: CallOptions) => backend.connect(id, call);
-  const commandLogs = (logs = openCommandLogs({
-    directory: options.directories.logs,
-    database,
-    sandboxes,
-    connect,
-    events,
-    quota,
-    mostRunning: policy.maxima.commands,
-    onError: failed('command logs'),
-  }));
-  const createTimes = openHistogram();
-  const commandTimes = openHistogram();
-  const epochs = options.epochs ?? tokenEpochs(database);
-  const keys = keyRecords(database);
+  const epochs = options.epochs ?? tokenEpochs(records.database);
   const webhooks = openWebhooks({
     ...options.webhooks,
-    database,
-    events,
-    quota,
-    secret: installationSecret(database, 'webhooks'),
-    onError: failed('webhooks'),
+    database: records.database,
+    events: core.events,
+    quota: core.quota,
+    secret: installationSecret(records.database, 'webhooks'),
+    onError: core.reporter('webhooks'),
   });
-  const core: Omit<Control, 'builds'> = {
+  /** What has to stop before the rest of the control plane. */
+  const closers: { close(): Promise<void> }[] = [core.commandLogs, webhooks];
+  return {
+    ...core,
+    closers,
+    commandTimes: openHistogram(),
+    createTimes: openHistogram(),
+    destroyer,
+    epochs,
+    keys: keyRecords(records.database),
+    webhooks,
+    expiry,
+    forkChildren,
+    guestAccess,
+    health,
+    idling,
+    maker,
+    pausing,
+    planning,
+    reconciling,
+    registry,
+    relief,
+    resizing,
+    retention,
+    rollingBack,
+    settler,
+    starter,
+    state,
+    stopper,
+    waker,
+  };
+}
+
+/**
+ * An earlier server may have allowed longer timeouts. They are lowered at once, because this server enforces
+ * them; limits of processes are lowered at the next start.
+ */
+function lowerTimeouts({ clock, policy, recordEvent, records: { database, sandboxes } }: Core): void {
+  const { timeoutMs: longest } = policy.maxima;
+  if (longest === null) return;
+  database.transaction(() => {
+    for (const row of sandboxes.lowerTimeouts(longest, clock.now()))
+      recordEvent('sandbox.updated', row, undefined, { fields: ['timeoutMs'], cause: 'policy' });
+  });
+}
+
+async function recover(parts: Parts): Promise<void> {
+  await undoForks(parts);
+  await recoverSandboxes(parts);
+  await recoverSnapshots(parts);
+  finishForks(parts);
+}
+
+function start(
+  parts: Parts,
+  { pressure: { reclaim = PRESSURE_DEFAULTS.reclaim } = {} }: ControlOptions,
+): void {
+  parts.expiry.start(expireSandbox(parts));
+  parts.retention.start();
+  parts.idling.start();
+  parts.reconciling.start();
+  parts.commandLogs.start();
+  if (reclaim) parts.relief.start();
+}
+
+async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Control, 'close'>> {
+  const { policy, records, pausing, reporter } = parts;
+  const control = {
     policy,
-    ...verbs,
-    async create(...call) {
-      const from = performance.now();
-      const created = await create(...call);
-      createTimes.observe((performance.now() - from) / 1000);
-      return created;
-    },
-    ...validateVerb(context, planning),
-    ...snapshotVerbs(context, registry, pausing, retaining),
-    ...templateVerbs(context, registry),
-    ...compareVerb(context, registry, pausing),
-    rollback: rollingBack.rollback,
-    fork: forking.fork,
+    ...sandboxCalls(parts, options),
+    ...snapshotVerbs(parts),
+    ...importVerb(parts),
+    ...compareVerb(parts),
+    ...forkVerb(parts),
+    rollback: parts.rollingBack.rollback,
     pause: pausing.pause,
     resume: pausing.resume,
     lease: pausing.lease,
+    ...templateVerbs(parts),
+    ...tenantVerbs(parts),
+    ...operatorVerbs(parts, options),
+  };
+  const builds = await openBuilds({
+    control,
+    database: records.database,
+    directory: options.directories.buildFiles,
+    quota: parts.quota,
+    onError: reporter('builds'),
+  });
+  parts.closers.push(builds);
+  return { ...control, builds };
+}
 
+/** Sandboxes and the commands in them. */
+function sandboxCalls(parts: Parts, { previews }: ControlOptions) {
+  const { activity, backend, clock, commandLogs, events, guestAccess, lookup, onError, quota, records } =
+    parts;
+  const ofSandboxes = sandboxVerbs(parts);
+  const ports = portVerbs({ ...parts, previews });
+  const { create } = createVerb({ ...parts, start: ofSandboxes.start });
+  return {
+    ...ofSandboxes,
+    ...ports,
+    ...insideVerbs(parts),
+    ...validateVerb(parts),
+    create: timed(parts.createTimes, create),
     commands: openCommands({
-      find: context.find,
-      enter: (principal, ref) => guestAccess.enter(context.find(principal, ref).id),
-      connect,
-      attend: (id) => activity.within(id, 'client'),
-      expose: verbs.expose,
-      sandboxes,
+      find: lookup.find,
+      enter: (principal, ref) => guestAccess.enter(lookup.find(principal, ref).id),
+      connect: (id, call) => backend.connect(id, call),
+      attend: (id) => activity.hold(id, 'client'),
+      expose: ports.expose,
+      sandboxes: records.sandboxes,
       events,
-      keys: commandKeys(database, { now, ageing: clock.ageing, quota }),
+      keys: commandKeys(records.database, { now: clock.now, ageing: clock.ageing, quota }),
       logs: commandLogs,
-      onStarted: (seconds) => commandTimes.observe(seconds),
+      onStarted: (seconds) => parts.commandTimes.observe(seconds),
       onError,
     }),
+  };
+}
+
+/** Projects, keys, events and webhooks. */
+function tenantVerbs({ epochs, events, keys, quota, records, webhooks }: Parts) {
+  const { database, idempotency, projects } = records;
+  return {
     events: eventVerbs({ events, keys }),
-    webhooks: webhookVerbs(webhooks, keyed),
+    webhooks: webhookVerbs(webhooks, idempotency),
     keys: keyVerbs({
       keys,
       projects,
       epochs,
       events,
-      idempotency: keyed,
+      idempotency,
       secret: installationSecret(database, 'keys'),
     }),
-    projects: projectVerbs({ projects, keys, quota, epochs, events, idempotency: keyed }),
-    tokens: { secret: (surface) => installationSecret(database, surface), epochs },
+    projects: projectVerbs({ projects, keys, quota, epochs, events, idempotency }),
+    tokens: { secret: (surface: 'e2b') => installationSecret(database, surface), epochs },
+  };
+}
 
-    ...sweepVerbs(context),
-    health: (principal) => health!.check(principal.role === 'admin' ? undefined : principal.project),
-    ready: () => health!.ready(),
-    noteError: (error) => health!.noteError(error),
+function operatorVerbs(parts: Parts, { takeBackup }: ControlOptions): OperatorVerbs {
+  const { backend, events, health, policy, pressure, quota, records, webhooks } = parts;
+  return {
+    ...sweepVerbs(parts),
+    health: (principal) => health.check(principal.role === 'admin' ? undefined : principal.project),
+    ready: health.ready,
+    noteError: health.noteError,
     capabilities: async (call) => ({
       ...offeredCapabilities(await backend.capabilities(call)),
       policy: policyFacts(policy),
     }),
     metrics: controlMetrics({
-      counts: () => sandboxes.counts(),
+      counts: () => records.sandboxes.counts(),
       pressure,
-      creates: createTimes.snapshot,
-      commandStarts: commandTimes.snapshot,
-      projects,
+      creates: parts.createTimes.snapshot,
+      commandStarts: parts.commandTimes.snapshot,
+      projects: records.projects,
       quota,
       webhooks: webhooks.counts,
     }),
-    backup: backupVerb(events, options.takeBackup),
-    counts: sandboxes.counts,
-
-    async close() {
-      await Promise.all([builds.close(), commandLogs.close(), webhooks.close()]);
-      closing.abort();
-      idling.close();
-      pressure.close();
-      health?.close();
-      retaining.close();
-      await relieving;
-      await reconciling.close();
-      await lifecycle.close();
-      await retaining.settled();
-      activity.close();
-      await backend.close();
-      await options.archives?.close();
-      events.close();
-      database.close();
-    },
+    backup: backupVerb(events, takeBackup),
+    counts: records.sandboxes.counts,
   };
-  const builds = await openBuilds({
-    control: core,
-    database,
-    directory: options.directories.buildFiles,
-    quota,
-    onError: failed('builds'),
-  });
-  return { ...core, builds };
+}
+
+/** The same call, whose successful durations are counted. */
+function timed<A extends unknown[], T>(
+  histogram: Histogram,
+  call: (...given: A) => Promise<T>,
+): (...given: A) => Promise<T> {
+  return async (...given) => {
+    const from = performance.now();
+    const result = await call(...given);
+    histogram.observe((performance.now() - from) / 1000);
+    return result;
+  };
+}
+
+async function close(parts: Parts, closing: AbortController, { archives }: ControlOptions): Promise<void> {
+  await Promise.all(parts.closers.map((part) => part.close()));
+  closing.abort();
+  parts.idling.close();
+  parts.pressure.close();
+  parts.health.close();
+  parts.expiry.stop();
+  await parts.relief.close();
+  await parts.reconciling.close();
+  await parts.maker.settled();
+  await parts.retention.close();
+  parts.activity.close();
+  await parts.backend.close();
+  await archives?.close();
+  parts.events.close();
+  parts.records.database.close();
 }

@@ -1,4 +1,4 @@
-/** The shapes that most calls to a guest have. */
+/** The patterns of most calls to a guest. */
 import { CayError } from '@cay/sdk/protocol';
 import type { CborMap } from './cbor.ts';
 import type { GuestConnection } from './connection.ts';
@@ -6,7 +6,7 @@ import type { CallOptions } from './guest.ts';
 import type { GuestStream, StreamItem } from './stream.ts';
 import { violation } from './violation.ts';
 
-/** The connection to use for a call that begins now. May wait for one, until the signal is aborted. */
+/** The connection for a call that starts now. May wait for one, until the signal is aborted. */
 export type Reach = (options?: CallOptions) => GuestConnection | Promise<GuestConnection>;
 
 export interface Request {
@@ -15,15 +15,12 @@ export interface Request {
   options?: CallOptions | undefined;
 }
 
-/**
- * How long an answer may take that needs next to nothing. Whatever is in the guest's place may never give
- * one.
- */
+/** Timeout of an answer that the guest can give at once. A hostile guest may never answer. */
 const ANSWER_MS = 60_000;
-/** Operations that may go through a whole tree, or wait for processes. */
+/** Operations that may walk a whole tree, or wait for processes. */
 const LONG = new Set(['remove', 'chmod', 'chown', 'move', 'freeze', 'thaw']);
 
-/** One request, one message in answer. What `parse` throws ends the connection. */
+/** One request, one message as the answer. If `parse` throws, the connection is closed. */
 export async function call<T>(
   reach: Reach,
   { op, request = {}, options }: Request,
@@ -34,7 +31,7 @@ export async function call<T>(
   return stream.check(parse, await (LONG.has(op) ? firstMessage(stream) : promptMessage(stream, op)));
 }
 
-/** The first message of an answer, or `deadline_exceeded` if it does not come in time. */
+/** The first message of an answer. Rejects `deadline_exceeded` if it does not come in time. */
 export async function promptMessage(stream: GuestStream, op: string): Promise<CborMap> {
   const late = () =>
     stream.reset(
@@ -63,11 +60,11 @@ export const nothing = (): void => {};
 const DONE: IteratorReturnResult<undefined> = { done: true, value: undefined };
 
 /**
- * What arrives on a stream, as an iterable that may be iterated once. Closing the iterator early
- * resets the stream, also while a `next` is waiting.
+ * The items of a stream, as an iterable that can be iterated once. Closing the iterator early resets the
+ * stream, also while a `next` is pending.
  *
- * With `again` it goes on when its connection has ended: `open` is called once more, and what `again` gives
- * is handed out first.
+ * With `again` it continues after its connection has ended: `open` is called once more, and the items of
+ * `again` come first.
  */
 export function iterate<T>(
   open: () => GuestStream | Promise<GuestStream>,
@@ -133,8 +130,7 @@ function iterator<T>(
 }
 
 /**
- * The bytes of a stream, on whatever channel. A guest that sends more than `most` of them breaks the
- * protocol.
+ * The bytes of a stream, of all channels. A guest that sends more than `most` of them violates the protocol.
  */
 export function bytesOf(stream: GuestStream, most = Infinity): AsyncIterable<Uint8Array> {
   let left = most;
@@ -150,8 +146,8 @@ export function bytesOf(stream: GuestStream, most = Infinity): AsyncIterable<Uin
 }
 
 /**
- * Sends all of `data` and END, and resolves with the guest's answer. A failure on the guest's side
- * is noticed at once, even while `data` has nothing to give.
+ * Sends all of `data` and END, and resolves with the guest's answer. A failure on the guest's side rejects at
+ * once, even while `data` yields nothing.
  */
 export async function upload<T>(
   stream: GuestStream,
@@ -167,7 +163,7 @@ export async function upload<T>(
   const source = data[Symbol.asyncIterator]();
   const answer = firstMessage(stream);
   const sent = sendAll(stream, source);
-  // Whichever fails first is what the caller sees; the other must not be left unhandled.
+  // The caller sees the first failure; the other must not become an unhandled rejection.
   sent.catch(nothing);
   answer.catch(nothing);
   try {

@@ -16,9 +16,9 @@ export interface CborMap {
 }
 
 const MAX_DEPTH = 8;
-/** Values of one message, so that a megabyte of empty maps does not become a hundred of them. */
+/** Values in one message: without a bound a megabyte of empty maps would take a hundred megabytes. */
 const MAX_VALUES = 131_072;
-/** From here on V8's own decoder is faster than adding up characters. */
+/** From this length on V8's own decoder is faster than adding up characters. */
 const SHORT_TEXT = 24;
 
 let scratch = Buffer.allocUnsafeSlow(16 * 1024);
@@ -26,8 +26,8 @@ let end = 0;
 let most = Infinity;
 
 /**
- * Keys whose value is `undefined` are left out. Rejects `invalid_argument` what takes more than so many bytes,
- * before all of it is encoded.
+ * Keys with the value `undefined` are left out. Throws `invalid_argument` beyond so many bytes, before all of
+ * it is encoded.
  */
 export function encodeCbor(value: CborValue, maxBytes = Infinity): Buffer {
   end = 0;
@@ -36,7 +36,7 @@ export function encodeCbor(value: CborValue, maxBytes = Infinity): Buffer {
   if (end > most) throw tooLarge();
   const encoded = Buffer.allocUnsafe(end);
   scratch.copy(encoded, 0, 0, end);
-  // A rare giant must not stay for ever.
+  // Do not keep a buffer that one rare, large message needed.
   if (scratch.length > 1024 * 1024) scratch = Buffer.allocUnsafeSlow(16 * 1024);
   return encoded;
 }
@@ -116,7 +116,7 @@ function encode(value: CborValue, depth: number): void {
 }
 
 /**
- * Reads exactly one value that fills all of `bytes`; throws a `violation` otherwise. Byte strings are views
+ * Decodes exactly one value that fills all of `bytes`; throws a `violation` otherwise. Byte strings are views
  * of `bytes`.
  */
 export function decodeCbor(bytes: Uint8Array): CborValue {

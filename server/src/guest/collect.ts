@@ -4,17 +4,17 @@ import { BoundedBytes } from '../lib/bounded-bytes.ts';
 import type { CommandHandle } from './guest.ts';
 
 export interface Collected<Bytes = Buffer> {
-  /** Of a command on a terminal: all its output. */
+  /** For a command on a terminal: all its output. */
   stdout: Bytes;
   stderr: Bytes;
   end: CommandEnd;
-  /** Output beyond `maxBytes` was thrown away, or some had been dropped before. */
+  /** Output beyond `maxBytes` was discarded, or the guest had dropped some. */
   truncated: boolean;
 }
 
 export interface CollectOptions {
   maxBytes: number;
-  /** Asked for everything that is kept; what it denies is thrown away. */
+  /** Asked for each chunk; output that it refuses is discarded. */
   mayHold?(bytes: number): boolean;
 }
 
@@ -24,7 +24,7 @@ export async function collect(handle: CommandHandle, options: CollectOptions): P
   return { stdout: stdout.whole(), stderr: stderr.whole(), ...rest };
 }
 
-/** The same without putting together what came in several blocks: of a large output that would take long. */
+/** The same without joining the blocks, which takes long for a large output. */
 export async function collectOutput(
   handle: CommandHandle,
   options: CollectOptions,

@@ -35,7 +35,7 @@ export interface AttachedCommandOptions {
 
 type Output = OutputChunk | OutputGap;
 
-/** A hold on a command that lasts as long as one connection. */
+/** A reader of a command on one connection. */
 export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
   readonly id: string;
   readonly pid: number;
@@ -50,7 +50,7 @@ export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
   #position: number;
   #resolveEnded!: (end: CommandEnd) => void;
   #finished = false;
-  /** Set while `next` waits for the stream, which then needs no look from outside. */
+  /** True while `next` waits for the stream. */
   #reading = false;
   /** A gap that was met while looking for the end. */
   #gap: OutputGap | undefined;
@@ -87,12 +87,12 @@ export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
     return this.#position;
   }
 
-  /** Of the guest that it runs in. */
+  /** The boot id of the guest that it runs in. */
   get boot(): string {
     return this.#connection.hello.boot;
   }
 
-  /** True if it ended as `lost` only because the connection did. */
+  /** True if it ended as `lost` only because the connection was lost. */
   get interrupted(): boolean {
     return this.#stream.interrupted;
   }
@@ -143,7 +143,7 @@ export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
     await this.#stream.send({ closeStdin: true });
   }
 
-  /** Lets go of the command. Its end is still told if it was here already, behind output that nobody read. */
+  /** Detaches from the command. Its end is still reported if it has arrived already, behind unread output. */
   close(): void {
     this.#gap = undefined;
     while (!this.#finished) {
@@ -168,7 +168,7 @@ export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
         const value = this.#take(this.#stream.takeNow());
         if (value?.channel === 'gap') this.#gap = value;
       } catch (error) {
-        // It has ended the connection, on whose way to its end this may be.
+        // The check has closed the connection, which may be what runs this.
         return this.#finish({ kind: 'lost', reason: (error as CayError).message });
       }
     }
@@ -215,7 +215,7 @@ export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
   #failed(error: CayError): IteratorResult<Output> {
     const known = this.#finished;
     this.#finish({ kind: 'lost', reason: error.message });
-    // Whoever gave up the call must not take what was read so far for all there is.
+    // A caller that aborted must not take the output so far for all of it.
     const givenUp = error.code === 'cancelled' || error.code === 'deadline_exceeded';
     if (givenUp && !known && !this.#connection.error) throw error;
     return DONE;

@@ -5,7 +5,7 @@ import { AttachedCommand, parseStarted } from './command-handle.ts';
 import type { CallOptions, Guest, GuestExec } from './guest.ts';
 import { parseCommands } from './parse.ts';
 
-/** What the smallest `keepBytes` allows: without a grant for that much the command would wait for ever. */
+/** The smallest `keepBytes`. With less frequent grants of credit such a command would wait for ever. */
 const SMALLEST_KEEP = 4096;
 const DEFAULT_KEEP = 1024 * 1024;
 
@@ -58,8 +58,8 @@ export function guestCommands(reach: Reach): GuestCommands {
         { signal: options.signal, grantEvery: (keepBytes ?? DEFAULT_KEEP) / 4 },
       );
       const started = stream.check(parseStarted, await promptMessage(stream, 'exec'));
-      stream.lasts();
-      // A command that was there already may have been started in another way.
+      stream.markLongLived();
+      // A command that existed already may have been started with other options.
       const takesInput = started.existing ? undefined : stdin || pty !== undefined;
       return new AttachedCommand({ id, connection, stream, started, takesInput });
     },
@@ -72,7 +72,7 @@ export function guestCommands(reach: Reach): GuestCommands {
         { signal: options.signal, grantEvery: SMALLEST_KEEP / 4 },
       );
       const started = stream.check(parseStarted, await promptMessage(stream, 'attach'));
-      stream.lasts();
+      stream.markLongLived();
       return new AttachedCommand({ id, connection, stream, started, takesInput: options.takesInput });
     },
 

@@ -110,7 +110,7 @@ describe('a connection', () => {
     await ping;
   });
 
-  it('rejects what is pending when it is lost, and resolves "closed"', async () => {
+  it('rejects pending calls when it is lost, and resolves "closed"', async () => {
     const { connection, guest } = await connected();
     const stream = connection.open('stat', { path: '/' }, { half: true });
     const reading = stream.read();
@@ -246,7 +246,7 @@ describe('credit', () => {
     expect(connection.error?.message).toContain('overdrawn');
   });
 
-  it('is overdrawn by a flood of messages that nobody reads', async () => {
+  it('is overdrawn by a flood of unread messages', async () => {
     const { connection, guest } = await connected();
     const stream = connection.open('watch', {});
     for (let i = 0; i < 3; i++) guest.send(FRAME.message, stream.id, { events: [Buffer.alloc(200_000)] });

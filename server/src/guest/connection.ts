@@ -1,8 +1,8 @@
 /**
- * A connection to a guest: many streams over one byte stream, whatever carries it.
+ * A connection to a guest: many streams over one byte stream.
  *
- * Exists only after both sides have said hello. Whatever breaks the protocol's rules ends it, and
- * with it every stream, with `unavailable`.
+ * It exists only after both sides have said hello. A violation of the protocol closes it, and every stream on
+ * it fails with `unavailable`.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { Buffer } from 'node:buffer';
@@ -16,36 +16,33 @@ import { MESSAGE } from './receive-queue.ts';
 import { GuestStream, cancelled, type StreamHost, type StreamOptions } from './stream.ts';
 import { violation } from './violation.ts';
 
-/** What the server tells the guest about itself. */
+/** What the server tells the guest in its hello. */
 export interface ServerHello {
   sandbox: string;
   incarnation: number;
-  /** Bytes that the guest guards itself, where the kernel cannot. */
+  /** Memory limit that the guest enforces, where the kernel cannot. */
   memoryLimit?: number | null;
-  /** Processes of one user, where the kernel does not refuse one too many. */
+  /** Limit on the processes of one user, where the kernel does not enforce it. */
   pidsLimit?: number | null;
-  /** Files that a process of a command may have open, where whoever starts the guest cannot say so. */
+  /** Limit on open files of a command's processes, where the runtime cannot set it. */
   openFilesLimit?: number | null;
   hostname?: string;
 }
 
 export interface ConnectOptions extends ServerHello {
-  /** How long the guest has to say hello. Default 10,000. */
+  /** Timeout of the guest's hello. Default 10,000. */
   helloTimeoutMs?: number;
   signal?: AbortSignal;
 }
 
-/**
- * Frames after which it is looked at how long they took to come, and how many may come in a millisecond on
- * average.
- */
+/** The rate is checked after so many frames, and limited to so many in a millisecond on average. */
 const PACE_FRAMES = 1024;
 const FRAMES_PER_MS = 50;
-/** How long the guest has to close the connection after HANGUP. */
+/** Timeout of the guest's answer to HANGUP. */
 const HANGUP_MS = 5_000;
 
 export class GuestConnection implements StreamHost, FrameSink {
-  /** Resolves when the connection has ended, for whatever reason. */
+  /** Resolves when the connection has ended. */
   readonly closed: Promise<void>;
 
   readonly #transport: Duplex;
@@ -53,7 +50,7 @@ export class GuestConnection implements StreamHost, FrameSink {
   readonly #parser = new FrameParser(this);
   readonly #streams = new Map<number, GuestStream>();
   readonly #pings = new Map<number, { resolve(): void; reject(error: unknown): void }>();
-  readonly #calmed = new Set<() => void>();
+  readonly #idleWaiters = new Set<() => void>();
   #nextStream = 1;
   #nextPing = 1;
   #lastOfGuest = 0;
@@ -125,7 +122,7 @@ export class GuestConnection implements StreamHost, FrameSink {
   }
 
   get hello(): GuestHello {
-    return this.#hello as GuestHello; // there before `connect` resolves
+    return this.#hello as GuestHello; // set before `connect` resolves
   }
 
   /** Why the connection ended; absent while it lives. */
@@ -138,7 +135,7 @@ export class GuestConnection implements StreamHost, FrameSink {
     return this.#streams.size;
   }
 
-  /** Begins a stream. `half` says at once that we will send nothing more on it. */
+  /** Opens a stream. `half` sends END at once: the request is all that we send. */
   open(op: string, request: CborMap, options: StreamOptions & { half?: boolean } = {}): GuestStream {
     if (options.signal?.aborted) throw cancelled(options.signal);
     if (this.#error) throw this.#error;
@@ -167,21 +164,18 @@ export class GuestConnection implements StreamHost, FrameSink {
     });
   }
 
-  /**
-   * Resolves true when no call is under way any more, and false if that takes longer. Streams that last do
-   * not count.
-   */
-  calm(timeoutMs: number): Promise<boolean> {
+  /** Resolves true when only long-lived streams are open, and false after the timeout. */
+  whenIdle(timeoutMs: number): Promise<boolean> {
     if (!this.#busy()) return Promise.resolve(true);
     return new Promise((resolve) => {
-      const done = (calm: boolean) => {
-        this.#calmed.delete(calmed);
+      const done = (isIdle: boolean) => {
+        this.#idleWaiters.delete(onIdle);
         clearTimeout(timer);
-        resolve(calm);
+        resolve(isIdle);
       };
-      const calmed = () => done(true);
+      const onIdle = () => done(true);
       const timer = setTimeout(() => done(false), timeoutMs);
-      this.#calmed.add(calmed);
+      this.#idleWaiters.add(onIdle);
     });
   }
 
@@ -191,7 +185,10 @@ export class GuestConnection implements StreamHost, FrameSink {
   async hangup(dialAfterMs: number): Promise<void> {
     if (this.#error) return;
     this.send(FRAME.hangup, 0, encodeCbor({ dialAfterMs }));
-    const timer = setTimeout(() => this.fail(lost('the guest was told to hang up and did not')), HANGUP_MS);
+    const timer = setTimeout(
+      () => this.fail(lost(`the guest did not hang up within ${HANGUP_MS} ms`)),
+      HANGUP_MS,
+    );
     await this.closed;
     clearTimeout(timer);
   }
@@ -205,14 +202,13 @@ export class GuestConnection implements StreamHost, FrameSink {
     if (this.#error) return;
     this.#error = error;
     this.#transport.destroy();
-    // First, so that nothing which goes wrong on the way keeps whoever waits for the end from the next
-    // connection.
+    // First, so that an error below cannot delay the next connection.
     this.#resolveClosed();
     for (const stream of [...this.#streams.values()]) stream.fail(error);
     this.#streams.clear();
     for (const ping of this.#pings.values()) ping.reject(error);
     this.#pings.clear();
-    this.looked();
+    this.onStreamChange();
   }
 
   get congested(): boolean {
@@ -229,16 +225,16 @@ export class GuestConnection implements StreamHost, FrameSink {
 
   forget(stream: number): void {
     this.#streams.delete(stream);
-    this.looked();
+    this.onStreamChange();
   }
 
-  looked(): void {
-    if (this.#calmed.size === 0 || this.#busy()) return;
-    for (const calmed of [...this.#calmed]) calmed();
+  onStreamChange(): void {
+    if (this.#idleWaiters.size === 0 || this.#busy()) return;
+    for (const onIdle of [...this.#idleWaiters]) onIdle();
   }
 
   #busy(): boolean {
-    for (const stream of this.#streams.values()) if (!stream.lasting) return true;
+    for (const stream of this.#streams.values()) if (!stream.longLived) return true;
     return false;
   }
 
@@ -247,15 +243,12 @@ export class GuestConnection implements StreamHost, FrameSink {
     try {
       this.#parser.push(chunk);
     } catch (error) {
-      this.fail(error instanceof CayError ? error : lost('what it sent could not be handled', error));
+      this.fail(error instanceof CayError ? error : lost('a frame could not be handled', error));
     }
     if (this.#parser.frames >= PACE_FRAMES) this.#pace();
   };
 
-  /**
-   * Makes a guest wait that sends so many frames, however small, that looking at them would keep others
-   * waiting.
-   */
+  /** Stops reading for a while if the guest sends so many frames that parsing them would delay other work. */
   #pace(): void {
     const frames = this.#parser.frames;
     this.#parser.frames = 0;
@@ -281,7 +274,7 @@ export class GuestConnection implements StreamHost, FrameSink {
       case FRAME.message:
         return stream?.arrived(MESSAGE, payload, true);
       case FRAME.credit:
-        if (payload.length !== 4) throw violation('a CREDIT has not 4 bytes');
+        if (payload.length !== 4) throw violation(`a CREDIT frame has ${payload.length} bytes instead of 4`);
         return stream?.credited(payload.readUInt32BE(0));
       case FRAME.end:
         return stream?.peerEnded();
@@ -304,10 +297,7 @@ export class GuestConnection implements StreamHost, FrameSink {
     this.#greeted?.(this.#hello);
   }
 
-  /**
-   * Nothing is offered to guests yet. Their numbers must grow, which shows a used one without keeping them
-   * all.
-   */
+  /** Guests may not open streams. Their numbers must ascend, so one number is enough to detect a reuse. */
   #refuse(id: number): void {
     if (id % 2 !== 0 || id <= this.#lastOfGuest) throw violation(`the guest opened stream ${id}`);
     this.#lastOfGuest = id;

@@ -39,7 +39,7 @@ function dial(): Promise<string> {
 }
 
 describe('a dialled socket', () => {
-  it('refuses who dials without end, and takes them again after a rest', async () => {
+  it('refuses a client that connects too often, and accepts it again after a pause', async () => {
     await socket.open();
     const answers: string[] = [];
     for (let count = 0; count < 500; count++) answers.push(await dial());
@@ -50,7 +50,7 @@ describe('a dialled socket', () => {
     await expect.poll(dial, { timeout: 5_000, interval: 100 }).toBe('connected');
   });
 
-  it('never delays who dials now and then', async () => {
+  it('never delays a client that connects now and then', async () => {
     await socket.open();
     for (let count = 0; count < 12; count++) expect(await dial()).toBe('connected');
   });
@@ -65,7 +65,7 @@ describe('a dialled socket', () => {
     expect(await dial()).toBe('connected');
   });
 
-  it('keeps the order of what it is told', async () => {
+  it('keeps the order of open and shut', async () => {
     const all = [socket.open(), socket.shut(), socket.open(), socket.shut()];
     await Promise.all(all);
     expect(await readdir(directory)).toEqual([]);

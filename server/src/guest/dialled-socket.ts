@@ -1,9 +1,9 @@
 /**
- * A unix socket that whoever is on the other side of a wall may dial as often as it likes.
+ * A unix socket that an untrusted process may connect to as often as it likes.
  *
- * It appears under its name only when it has its owner and mode and is listening, and takes the place of one
- * that an earlier server left there. Who dials without end is refused after a while, by nobody listening:
- * that costs the dialler its own time and us nothing.
+ * It appears under its name only when it has its owner and mode and is listening, and it replaces the socket
+ * of an earlier server. A client that connects too often is refused by not listening for a while, which costs
+ * the server nothing.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { randomBytes } from 'node:crypto';
@@ -13,7 +13,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { Buffer } from 'node:buffer';
 
 export interface DialledSocketOptions {
-  /** Who may dial. Default: only the server's own user. */
+  /** Who may connect. Default: only the server's own user. */
   owner?: { uid: number; gid: number } | undefined;
   mode: number;
   onConnection(socket: Socket): void;
@@ -21,28 +21,27 @@ export interface DialledSocketOptions {
 
 export interface DialledSocket {
   /**
-   * Resolves when it can be dialled, by anybody as if for the first time. Open is done. When it rejects it is
-   * tried again, until it is shut.
+   * Resolves when clients can connect; resets the rate limit. Does nothing if it is open. If it rejects, it
+   * is retried until `shut`.
    */
   open(): Promise<void>;
   /**
-   * Nobody can dial any more; connections that are there stay. Removes the name, unless another server's
-   * socket has it.
+   * Stops listening; existing connections stay. Removes the socket, unless another server has replaced it.
    */
   shut(): Promise<void>;
 }
 
 /** `sun_path` has 108 bytes, the last of them zero. */
 const MAX_SOCKET_PATH = 107;
-/** So many connections at once are taken, and one more after each interval. */
+/** So many connections are accepted at once, and one more after each interval. */
 const BURST = 16;
 const INTERVAL_MS = 250;
-/** How long nobody listens after too many. */
+/** How long it does not listen after too many connections. */
 const REST_MS = 1_000;
 
 export function dialledSocket(path: string, options: DialledSocketOptions): DialledSocket {
   let listening: Server | undefined;
-  /** Of the socket that we have put there. */
+  /** The inode of the socket that we have made. */
   let inode: bigint | undefined;
   let wanted = false;
   let resting: NodeJS.Timeout | undefined;
@@ -50,7 +49,7 @@ export function dialledSocket(path: string, options: DialledSocketOptions): Dial
   let room = BURST;
   let counted = performance.now();
 
-  /** One change after the other. */
+  /** Runs changes one after the other. */
   function inTurn(change: () => Promise<void>): Promise<void> {
     const done = last.then(change);
     last = done.catch(() => {});

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { dialNoise } from '../lib/noise/noise-stream.ts';
 import { HANDSHAKE_BYTES, noiseHandshake } from '../lib/noise/noise.ts';
 import { collect } from './collect.ts';
-import { directWay, type DirectWayOptions } from './direct-connection.ts';
+import { directConnection, type DirectConnectionOptions } from './direct-connection.ts';
 import type { GuestExec } from './guest.ts';
 import { guestBinary } from './guest-binary.ts';
 import { connectGuest } from './guest-client.ts';
@@ -66,10 +66,10 @@ describe('the direct way to a guest', () => {
     refused: unknown[];
   }
 
-  async function linked(options: Partial<DirectWayOptions> = {}): Promise<Linked> {
+  async function linked(options: Partial<DirectConnectionOptions> = {}): Promise<Linked> {
     let count = 0;
     const refused: unknown[] = [];
-    const way = directWay({
+    const way = directConnection({
       dial() {
         count++;
         return unix();
@@ -129,7 +129,7 @@ describe('the direct way to a guest', () => {
     link.close();
   });
 
-  it('is opened anew for a guest that begins anew, and for a server that does', async () => {
+  it('is opened again after a restart of the guest, and of the server', async () => {
     const { link, dialled } = await linked();
     const { boot } = (await link.ready()).hello;
     await (await link.ready()).shutdown(1000, { again: true });
@@ -171,7 +171,7 @@ describe('the direct way to a guest', () => {
     squatter.close();
   });
 
-  it('is closed to a wrong key, to the key before and to a recorded handshake, which disturb nobody', async () => {
+  it('refuses a wrong key, an earlier key and a replayed handshake, without effect on the connection', async () => {
     const client = await connectGuest(await unix(), hello);
     const at = await client.listen({ port: 0, key: Buffer.alloc(32, 1) });
     expect(await client.listen({ port: at, key: KEY })).toBe(at);

@@ -5,7 +5,7 @@ import type { CallOptions, Files } from './guest.ts';
 import type { GuestStream } from './stream.ts';
 import { bool, int, parseEntries, parseFileEvents, parseFileInfo, parseXattrs } from './parse.ts';
 
-/** The files of a sandbox as `user` may see and change them. */
+/** The files of a sandbox, with the rights of `user`. */
 export function guestFiles(reach: Reach, user: string): Files {
   const ask = <T>(
     op: string,
@@ -63,7 +63,7 @@ export function guestFiles(reach: Reach, user: string): Files {
       const begin = async () => {
         const stream = await open('watch', { path, recursive: options?.recursive ?? false }, options);
         await promptMessage(stream, 'watch');
-        stream.lasts();
+        stream.markLongLived();
         return stream;
       };
       let first: GuestStream | undefined = await begin();
@@ -74,7 +74,7 @@ export function guestFiles(reach: Reach, user: string): Files {
           return stream;
         },
         (item) => (item.message?.['events'] === undefined ? [] : parseFileEvents(item.message)),
-        // What happened while nobody was connected is not known.
+        // Changes during the disconnection are unknown.
         () => [{ type: 'overflow', path }],
       );
     },

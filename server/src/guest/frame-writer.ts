@@ -9,9 +9,9 @@ import { HEADER_BYTES, writeHeader } from './frame.ts';
 
 const SLAB_BYTES = 32 * 1024;
 const COPY_BELOW = 4096;
-/** As much may wait for one tick before senders are asked to wait. */
+/** So many bytes may wait for the end of a tick before senders have to wait. */
 const BATCH_BYTES = 256 * 1024;
-/** Senders of data wait for the transport, so this much means that the peer does not read its answers. */
+/** Senders of data wait for the transport, so this much means that the guest does not read answers. */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 
 export interface FrameWriter {
@@ -24,7 +24,7 @@ export interface FrameWriter {
 
 export function frameWriter(transport: Writable, onStuck: () => void): FrameWriter {
   let slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
-  /** Of the slab: what was handed to the transport, and what is filled. */
+  /** Offsets in the slab: what was handed to the transport, and what is filled. */
   let flushed = 0;
   let filled = 0;
   let batch: Uint8Array[] = [];

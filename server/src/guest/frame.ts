@@ -5,7 +5,7 @@ export const PROTOCOL = 1;
 export const HEADER_BYTES = 12;
 export const MAX_PAYLOAD_BYTES = 1_048_576;
 export const MAX_DATA_BYTES = 131_072;
-/** What each direction of each stream starts with. */
+/** The initial credit of each direction of each stream. */
 export const INITIAL_CREDIT = 262_144;
 export const MAX_STREAM = 0xffff_ffff;
 
@@ -23,7 +23,7 @@ export const FRAME = {
 } as const;
 export type FrameType = (typeof FRAME)[keyof typeof FRAME];
 
-/** The longest payload by type: what a receiver has to hold before it can look at it. */
+/** The longest payload by type: a receiver must buffer this much. */
 export const MAX_LENGTH: readonly number[] = [
   -1,
   16_384,

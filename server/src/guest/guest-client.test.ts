@@ -208,7 +208,7 @@ describe('a command', () => {
     expect(await handle.ended).toMatchObject({ kind: 'lost' });
   });
 
-  it('with a bad end that nobody reads ends the connection too', async () => {
+  it('with an invalid end that is never read closes the connection too', async () => {
     const { client, handle, guest, stream } = await started();
     guest.send(FRAME.message, stream, { event: 'end', kind: 'exited', code: 'zero', offset: 0 });
     await client.closed;

@@ -1,4 +1,7 @@
-/** A guest over one connection. When that ends, so does the client; `guest-link.ts` has one that goes on. */
+/**
+ * A guest over one connection. The client ends with the connection; `guest-link.ts` has a guest that survives
+ * it.
+ */
 import { CayError } from '@cay/sdk/protocol';
 import type { Duplex } from 'node:stream';
 import { call } from './call.ts';
@@ -9,6 +12,7 @@ import { guestFiles } from './files.ts';
 import type { CallOptions, Files, Ports } from './guest.ts';
 import { int, type GuestHello } from './parse.ts';
 import { guestPorts } from './ports.ts';
+import { withTimeout } from '../lib/timeout.ts';
 
 export interface GuestStats {
   processes: number;
@@ -20,7 +24,7 @@ export interface GuestStats {
   uptimeMs: number;
 }
 
-/** What the guest guards where the kernel cannot; absent leaves it as it is. */
+/** Limits that the guest enforces where the kernel cannot; an absent one is left as it is. */
 export interface GuardedLimits {
   memoryLimit?: number | null;
   pidsLimit?: number | null;
@@ -34,28 +38,30 @@ export interface GuestClient extends GuestCommands {
   /** Resolves when the connection has ended. */
   readonly closed: Promise<void>;
   close(reason?: string): void;
-  /** The guest closes the connection and dials again after that time. Resolves when it has closed. */
+  /**
+   * Asks the guest to close the connection and to dial again after that time. Resolves when it has closed.
+   */
   hangup(dialAfterMs: number): Promise<void>;
   /** Resolves when the guest has answered. */
   ping(): Promise<void>;
   stats(options?: CallOptions): Promise<GuestStats>;
   disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
-  /** Changes what the hello had said; `null` lifts a limit. */
+  /** Changes the limits of the hello; `null` lifts a limit. */
   configure(settings: GuardedLimits, options?: CallOptions): Promise<void>;
   /**
-   * Has the guest listen on a TCP port for who has the key; an earlier key opens nothing any more. Resolves
-   * with the port, which matters for port 0.
+   * Makes the guest listen on a TCP port for clients that have the key; an earlier key becomes invalid.
+   * Resolves with the port, which matters for port 0.
    */
   listen(door: { port: number; key: Uint8Array }, options?: CallOptions): Promise<number>;
   /**
-   * Stops all processes; calls that begin afterwards wait until `thaw`. For platforms that cannot do it from
-   * outside.
+   * Stops all processes; calls that start afterwards wait until `thaw`. For platforms that cannot freeze a
+   * sandbox from outside.
    */
   freeze(options?: CallOptions): Promise<void>;
   thaw(options?: CallOptions): Promise<void>;
   /**
-   * SIGTERM to everything, SIGKILL after the grace. Resolves when the guest is gone. With `again` it begins
-   * anew in the same process, so that a container goes on, with its files and without its processes.
+   * SIGTERM to all processes, SIGKILL after the grace. Resolves when the guest is gone. With `again` the
+   * guest restarts in the same process, so that a container goes on with its files and without its processes.
    */
   shutdown(graceMs: number, options?: { again?: boolean }): Promise<void>;
 }
@@ -63,7 +69,7 @@ export interface GuestClient extends GuestCommands {
 /** How much longer than its grace a shutdown may take. */
 const SHUTDOWN_SLACK_MS = 5_000;
 
-/** Resolves when both sides have said hello; when it rejects the transport is destroyed. */
+/** Resolves when both sides have said hello. If it rejects, the transport is destroyed. */
 export async function connectGuest(transport: Duplex, options: ConnectOptions): Promise<GuestClient> {
   const connection = await GuestConnection.connect(transport, options);
   const reach = () => connection;
@@ -94,23 +100,19 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
     thaw: (callOptions) => call(reach, { op: 'thaw', options: callOptions }, () => undefined),
     async shutdown(graceMs, { again = false } = {}) {
       const stream = connection.open('shutdown', { graceMs, ...(again && { again }) }, { half: true });
-      const late = new CayError(
-        'deadline_exceeded',
-        `The guest of sandbox "${options.sandbox}" did not shut down in time`,
+      await withTimeout(
+        Promise.race([connection.closed, refused(stream.read())]),
+        graceMs + SHUTDOWN_SLACK_MS,
+        () =>
+          new CayError(
+            'deadline_exceeded',
+            `The guest of sandbox "${options.sandbox}" did not shut down in time`,
+          ),
       );
-      let timer: NodeJS.Timeout | undefined;
-      const expired = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => reject(late), graceMs + SHUTDOWN_SLACK_MS);
-      });
-      try {
-        await Promise.race([connection.closed, refused(stream.read()), expired]);
-      } finally {
-        clearTimeout(timer);
-      }
     },
   };
 
-  /** Rejects if the guest says no; its answers, and the end of the connection, say nothing. */
+  /** Rejects if the guest refuses. Answers, and the end of the connection, are not failures. */
   async function refused(answer: Promise<unknown>): Promise<void> {
     try {
       await answer;

@@ -76,7 +76,7 @@ describe('a link', () => {
     });
   });
 
-  it('lets a call wait for a guest that has not dialled yet, but not for ever', async () => {
+  it('lets a call wait for a guest that has not connected yet, until the timeout', async () => {
     const link = await listen({ waitMs: 30 });
     await expect(link.guest.exec(request)).rejects.toMatchObject({
       code: 'unavailable',
@@ -152,7 +152,7 @@ describe('a quiesced link', () => {
     guest.send(FRAME.end, stream);
   }
 
-  it('lets calls under way finish, has others wait for the next connection, and tells nobody that the guest is lost', async () => {
+  it('lets calls in progress finish, makes others wait for the next connection, and does not report a lost guest', async () => {
     let lost = 0;
     const link = await listen({ onLost: () => (lost += 1) });
     const guest = await scripted();
@@ -164,10 +164,10 @@ describe('a quiesced link', () => {
     const ready = link.ready();
     answer(guest, stream);
     expect(await before).toEqual([]);
-    const goOn = await quiescing;
+    const resume = await quiescing;
     expect(existsSync(path)).toBe(false);
     expect(link.current).toBeUndefined();
-    await goOn();
+    await resume();
     const again = await scripted();
     answer(again, (await again.opened()).stream);
     expect(await during).toEqual([]);
@@ -180,9 +180,9 @@ describe('a quiesced link', () => {
     await scripted();
     await link.ready();
     const call = expect(link.guest.commands()).rejects.toMatchObject({ code: 'unavailable' });
-    const goOn = await link.quiesce({ ...quiesce, drainMs: 30 });
+    const resume = await link.quiesce({ ...quiesce, drainMs: 30 });
     await call;
-    await goOn();
+    await resume();
   });
 
   it('does not wait for commands, which go on with the next connection', async () => {
@@ -251,7 +251,7 @@ describe('a quiesced link', () => {
     const link = await listen();
     await scripted();
     await link.ready();
-    const goOn = await link.quiesce(quiesce);
+    const resume = await link.quiesce(quiesce);
     await expect(link.quiesce(quiesce)).rejects.toMatchObject({ code: 'conflict' });
     const abort = new AbortController();
     const waiting = link.guest.commands({ signal: abort.signal });
@@ -260,7 +260,7 @@ describe('a quiesced link', () => {
     const other = expect(link.guest.commands()).rejects.toMatchObject({ code: 'unavailable' });
     await link.close('the sandbox was removed');
     await other;
-    await goOn();
+    await resume();
     expect(existsSync(path)).toBe(false);
   });
 });
@@ -312,7 +312,7 @@ describe('a running command', () => {
     expect(await handle.ended).toEqual({ kind: 'exited', exitCode: 3 });
   });
 
-  it('is lost when the guest was started anew, after what had arrived was read', async () => {
+  it('is lost when the guest was restarted, after what had arrived was read', async () => {
     const link = await listen();
     const first = await dial({ output: output.subarray(0, 1000), ends: false });
     const handle = await link.guest.exec(request);
@@ -323,7 +323,7 @@ describe('a running command', () => {
     expect(await iterator.next()).toEqual({ done: true, value: undefined });
     expect(await handle.ended).toMatchObject({
       kind: 'lost',
-      reason: expect.stringContaining('started anew'),
+      reason: expect.stringContaining('was restarted'),
     });
   });
 

@@ -1,11 +1,19 @@
 /**
- * The link to the guest of one incarnation of a sandbox, which outlives connections.
+ * The link to the guest of one incarnation of a sandbox. It outlives connections.
  *
- * Whoever has the guest's connections (a listener, a `docker exec`) hands each to `adopt`; the newest wins.
- * The Guest that the link offers waits a while for a connection when there is none. Commands that run go on
- * across connections as long as the guest is the one they were started in, and so do watches, of files with
- * an `overflow` for what they have missed; every other call that is under way when a connection ends rejects
+ * The owner of the guest's connections (a listener, a `docker exec`) hands each one to `adopt`; the newest
+ * replaces the one before. Calls on `guest` wait up to `waitMs` for a connection. Running commands continue on
+ * the next connection if the guest still has the same `boot`, and so do watches; a file watch reports
+ * `overflow` for changes it has missed. Every other call that is in progress when a connection ends rejects
  * with `unavailable`.
+ *
+ * States:
+ *
+ *     open ── quiesce() ──▶ quiesced ── resume() ──▶ open
+ *       └───── close() ─────────┴──────▶ closed          (final)
+ *
+ * In `open` there may or may not be a connection. In `quiesced` new calls wait and a lost connection is not
+ * reported.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
@@ -18,49 +26,54 @@ import { guestPorts } from './ports.ts';
 import { ResumingCommand } from './resuming-command.ts';
 import { cancelled } from './stream.ts';
 import { ignoreFailure, inBackground } from '../lib/in-background.ts';
+import { unlessAborted } from '../lib/timeout.ts';
 
 export interface GuestLinkOptions {
   sandbox: string;
-  /** What errors call it, if that is another name by now. */
+  /** The name of the sandbox in errors, if it changes. */
   called?: () => string;
   /** How long a call waits for a connection. Default 5,000. */
   waitMs?: number;
-  /** A connection was made, or took the place of another. */
+  /** Called with each new connection. */
   onChange?: (client: GuestClient) => void;
-  /** The connection ended and no other has taken its place. */
+  /** Called when the connection was lost and no other has replaced it. Not called while quiesced. */
   onLost?: (error: CayError) => void;
 }
 
 export interface ReadyOptions extends CallOptions {
-  /** Absent: as long as the link is open. */
+  /** Absent: wait until the link is closed. */
   timeoutMs?: number;
 }
 
 export interface GuestLink {
   readonly guest: Guest;
   readonly current: GuestClient | undefined;
-  /**
-   * Resolves when there is a connection. Rejects `unavailable` after the timeout or when the link is closed.
-   */
+  /** Resolves with the connection. Rejects `unavailable` after the timeout, and when the link is closed. */
   ready(options?: ReadyOptions): Promise<GuestClient>;
   adopt(client: GuestClient): void;
   /**
-   * Lets calls that are under way finish, for a while, and has the guest hang up; calls that begin meanwhile
-   * wait. Resolves when the guest has hung up, with what lets them go on, which is to be called before the
-   * next `quiesce`. Commands go on with the next connection, as always.
+   * Waits up to `drainMs` for calls in progress, then asks the guest to hang up. New calls wait. Resolves,
+   * when the guest has hung up, with a `resume` function that lets them continue. Call it before quiescing
+   * again. Running commands continue on the next connection.
    */
   quiesce(options: QuiesceOptions, beforeHangup?: () => Promise<void>): Promise<() => void>;
-  /** Closes the connection for good: what waits rejects, what runs is lost. */
+  /** Closes the link for good. Waiting calls reject with `unavailable`, commands end as `lost`. */
   close(reason?: string): void;
 }
 
 export interface QuiesceOptions {
-  /** How long calls that are under way may take. */
+  /** How long calls in progress may take. */
   drainMs: number;
-  /** When the guest dials again at the earliest. */
+  /** The guest dials again after this time at the earliest. */
   dialAfterMs: number;
 }
 
+type State =
+  | { name: 'open' }
+  | { name: 'quiesced'; resumed: PromiseWithResolvers<void> }
+  | { name: 'closed'; error: CayError };
+
+/** A call that waits for a connection. */
 interface Waiter {
   resolve(client: GuestClient): void;
   reject(error: CayError): void;
@@ -68,19 +81,16 @@ interface Waiter {
 
 export function guestLink(options: GuestLinkOptions): GuestLink {
   const { sandbox, called = () => sandbox, waitMs = 5_000, onChange, onLost } = options;
+  let state: State = { name: 'open' };
   let client: GuestClient | undefined;
-  let closed: CayError | undefined;
   const waiters = new Set<Waiter>();
-  /** Settles when calls may begin again; absent while they may. */
-  let quiesced: Promise<void> | undefined;
-  let loud = () => {};
 
   const current = () => (client?.connection.error ? undefined : client);
 
   const ready = ({ signal, timeoutMs }: ReadyOptions = {}): Promise<GuestClient> => {
     if (signal?.aborted) return Promise.reject(cancelled(signal));
-    if (closed) return Promise.reject(closed);
-    const now = quiesced ? undefined : current();
+    if (state.name === 'closed') return Promise.reject(state.error);
+    const now = state.name === 'open' ? current() : undefined;
     if (now) return Promise.resolve(now);
     return new Promise((resolve, reject) => {
       let timer: NodeJS.Timeout | undefined;
@@ -102,24 +112,24 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
   };
 
   const reach = (call?: CallOptions) => {
-    const now = closed || quiesced ? undefined : current();
+    const now = state.name === 'open' ? current() : undefined;
     return now ? now.connection : reachLater(call);
   };
 
-  /** However long the guest is quiesced: the time to wait for it begins afterwards. */
+  /** The timeout starts when the link is no longer quiesced. */
   const reachLater = async (call?: CallOptions) => {
-    while (quiesced) await unlessAborted(quiesced, call?.signal);
+    while (state.name === 'quiesced') await unlessAborted(state.resumed.promise, call?.signal, cancelled);
     return (await ready({ signal: call?.signal, timeoutMs: waitMs })).connection;
   };
 
-  /** Attaches to a command of the guest that has this boot, over whichever connection comes next. */
+  /** Attaches to a command again on the next connection, if that is to the same boot of the guest. */
   const attachAgain = (boot: string, call?: CallOptions) => async (last: AttachedCommand) => {
     for (;;) {
       const one = await ready({ signal: call?.signal });
       if (one.hello.boot !== boot) {
         throw new CayError(
           'unavailable',
-          `Command "${last.id}" is lost: sandbox "${called()}" was started anew`,
+          `Command "${last.id}" is lost: sandbox "${called()}" was restarted`,
         );
       }
       try {
@@ -155,63 +165,56 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
     },
     ready,
     adopt(next) {
-      if (closed) return next.close(closed.message);
+      if (state.name === 'closed') return next.close(state.error.message);
       const previous = client;
       client = next;
       const lost = next.closed.then(() => {
         if (client !== next) return;
         client = undefined;
-        if (!closed && !quiesced) onLost?.(next.connection.error as CayError); // set before `closed` resolves
+        if (state.name === 'open') onLost?.(next.connection.error as CayError); // set before `closed` resolves
       });
       inBackground(lost, ignoreFailure);
-      previous?.close('the guest has dialled anew');
+      previous?.close('the guest has reconnected');
       for (const waiter of [...waiters]) waiter.resolve(next);
       onChange?.(next);
     },
     async quiesce({ drainMs, dialAfterMs }, beforeHangup) {
-      const { promise, resolve } = Promise.withResolvers<void>();
-      quiesced = promise;
-      loud = () => {
-        quiesced = undefined;
-        loud = () => {};
-        resolve();
+      const quiesced: State = { name: 'quiesced', resumed: Promise.withResolvers() };
+      const previous = state;
+      if (previous.name !== 'closed') state = quiesced;
+      // Calls that wait for the end of an earlier quiesce wait for the end of this one.
+      if (previous.name === 'quiesced') previous.resumed.resolve();
+      // A call that was given the connection just now opens its stream before we look.
+      await nextTurn();
+      await current()?.connection.whenIdle(drainMs);
+      await beforeHangup?.();
+      await current()?.hangup(dialAfterMs);
+      return () => {
+        if (state !== quiesced) return;
+        state = { name: 'open' };
+        quiesced.resumed.resolve();
         const now = current();
         if (now) for (const waiter of [...waiters]) waiter.resolve(now);
       };
-      const goOn = loud;
-      // A call that was given the connection just now begins its stream before we look.
-      await nextTurn();
-      await current()?.connection.calm(drainMs);
-      await beforeHangup?.();
-      await current()?.hangup(dialAfterMs);
-      return goOn;
     },
     close(reason = 'it was closed') {
-      if (closed) return;
-      closed = new CayError('unavailable', `The guest of sandbox "${called()}" cannot be reached: ${reason}`);
-      for (const waiter of [...waiters]) waiter.reject(closed);
+      if (state.name === 'closed') return;
+      const error = new CayError(
+        'unavailable',
+        `The guest of sandbox "${called()}" cannot be reached: ${reason}`,
+      );
+      const previous = state;
+      state = { name: 'closed', error };
+      for (const waiter of [...waiters]) waiter.reject(error);
       client?.close(reason);
-      loud();
+      if (previous.name === 'quiesced') previous.resumed.resolve();
     },
   };
-}
-
-async function unlessAborted(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
-  if (!signal) return promise;
-  if (signal.aborted) throw cancelled(signal);
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const abort = () => reject(cancelled(signal));
-  signal.addEventListener('abort', abort, { once: true });
-  try {
-    await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', abort);
-  }
 }
 
 function absent(sandbox: string, timeoutMs: number): CayError {
   return new CayError(
     'unavailable',
-    `The guest of sandbox "${sandbox}" has not dialled within ${timeoutMs} ms`,
+    `The guest of sandbox "${sandbox}" did not connect within ${timeoutMs} ms`,
   );
 }

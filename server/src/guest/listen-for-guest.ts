@@ -1,4 +1,4 @@
-/** Listens for the guest of one sandbox, which dials and dials again, and links to it. */
+/** Listens on a unix socket for the guest of one sandbox, which dials and redials, and links to it. */
 import type { Socket } from 'node:net';
 import { CayError } from '@cay/sdk/protocol';
 import type { ServerHello } from './connection.ts';
@@ -8,7 +8,7 @@ import { guestLink, type GuestLink, type GuestLinkOptions, type QuiesceOptions }
 import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
 export interface ListenOptions extends Omit<GuestLinkOptions, 'sandbox'> {
-  /** Asked for at each connection, as limits change. */
+  /** Called for each connection, because limits change. */
   hello: () => ServerHello;
   /** Who may dial. Default: only the server's own user. */
   owner?: { uid: number; gid: number };
@@ -18,40 +18,40 @@ export interface ListenOptions extends Omit<GuestLinkOptions, 'sandbox'> {
 }
 
 export interface GuestListener extends Omit<GuestLink, 'adopt' | 'close' | 'quiesce'> {
-  /** As the link's `quiesce`; nobody can dial either until calls go on, however long that takes. */
+  /** Like the link's `quiesce`. The socket is also closed until `resume`, so the guest cannot reconnect. */
   quiesce(options: QuiesceOptions): Promise<() => Promise<void>>;
-  /** Closes the link and removes the socket, unless another server has put its own there. */
+  /** Closes the link and removes the socket, unless another server has replaced it. */
   close(reason?: string): Promise<void>;
 }
 
 /** Connections that have not said hello yet; one guest needs one. */
-const MAX_STRANGERS = 4;
+const MAX_PENDING = 4;
 
 export async function listenForGuest(socketPath: string, options: ListenOptions): Promise<GuestListener> {
   const { hello, owner, mode = 0o600, helloTimeoutMs, ...linkOptions } = options;
   const link = guestLink({ ...linkOptions, sandbox: hello().sandbox });
-  const strangers = new Set<Socket>();
+  const pending = new Set<Socket>();
   const socket = dialledSocket(socketPath, {
     owner,
     mode,
-    onConnection: (stranger) => inBackground(greet(stranger), ignoreFailure),
+    onConnection: (connection) => inBackground(greet(connection), ignoreFailure),
   });
   let closed = false;
   let quiesced = false;
 
-  async function greet(stranger: Socket): Promise<void> {
-    strangers.add(stranger);
-    for (const oldest of strangers) {
-      if (strangers.size <= MAX_STRANGERS) break;
-      strangers.delete(oldest);
+  async function greet(connection: Socket): Promise<void> {
+    pending.add(connection);
+    for (const oldest of pending) {
+      if (pending.size <= MAX_PENDING) break;
+      pending.delete(oldest);
       oldest.destroy();
     }
     try {
-      link.adopt(await connectGuest(stranger, { ...hello(), helloTimeoutMs }));
+      link.adopt(await connectGuest(connection, { ...hello(), helloTimeoutMs }));
     } catch {
-      // The transport is destroyed; a real guest dials again.
+      // The transport is destroyed; a real guest redials.
     } finally {
-      strangers.delete(stranger);
+      pending.delete(connection);
     }
   }
 
@@ -72,21 +72,21 @@ export async function listenForGuest(socketPath: string, options: ListenOptions)
       if (quiesced)
         throw new CayError('conflict', `The guest of sandbox "${hello().sandbox}" is being quiesced already`);
       quiesced = true;
-      const goOn = await link.quiesce(quiesceOptions, async () => {
+      const resume = await link.quiesce(quiesceOptions, async () => {
         await socket.shut();
-        for (const stranger of strangers) stranger.destroy();
+        for (const connection of pending) connection.destroy();
       });
       return async () => {
-        // What fails now is tried again, and calls wait for the guest as they do whenever it is not there.
+        // A failure is retried by the socket itself; meanwhile calls wait for the guest as usual.
         if (!closed) await socket.open().catch(() => {});
         quiesced = false;
-        goOn();
+        resume();
       };
     },
     async close(reason) {
       closed = true;
       link.close(reason);
-      for (const stranger of strangers) stranger.destroy();
+      for (const connection of pending) connection.destroy();
       await socket.shut();
     },
   };

@@ -1,9 +1,9 @@
 /**
- * Checks of what a guest says, by hand because they are on the way of every call. Each throws a
- * `violation`, which ends the connection.
+ * Validates messages of a guest, by hand because this is on the hot path. Each function throws a `violation`,
+ * which closes the connection.
  *
- * Names and paths that are not UTF-8 arrive as byte strings and become text in which U+FFFD stands
- * for what is not UTF-8: fit to be shown, not to be sent back.
+ * Names and paths that are not UTF-8 arrive as byte strings and are decoded with U+FFFD for invalid bytes:
+ * fit to be shown, not to be sent back.
  */
 import { Buffer } from 'node:buffer';
 import { CayError, FILE_TYPES, SIGNALS, isErrorCode } from '@cay/sdk/protocol';
@@ -41,7 +41,7 @@ function text(map: CborMap, key: string, max: number): string {
   return value;
 }
 
-/** Text, or bytes that are made text. */
+/** Text, or bytes that are decoded as text. */
 function name(value: CborValue | undefined, what: string, max: number): string {
   if ((typeof value !== 'string' && !(value instanceof Uint8Array)) || value.length > max) {
     throw violation(`"${what}" is not a name of at most ${max} bytes`);
@@ -88,9 +88,7 @@ export function parseHello(map: CborMap): GuestHello {
   };
 }
 
-/**
- * An error that the guest reports. Only small plain details are kept; a code that is unknown is `internal`.
- */
+/** An error that the guest reports. Only small plain details are kept; an unknown code becomes `internal`. */
 export function parseReset(map: CborMap): CayError {
   const code = isErrorCode(map['code']) ? map['code'] : 'internal';
   const message =

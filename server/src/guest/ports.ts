@@ -12,7 +12,7 @@ export function guestPorts(reach: Reach): Ports {
     async connect(port, options) {
       const stream = (await reach(options)).open('connect', { port }, { signal: options?.signal });
       await promptMessage(stream, 'connect');
-      stream.lasts();
+      stream.markLongLived();
       return {
         readable: bytesOf(stream),
         async write(data) {
@@ -43,7 +43,7 @@ export function guestPorts(reach: Reach): Ports {
             { watch: true },
             { signal: options?.signal, half: true },
           );
-          stream.lasts();
+          stream.markLongLived();
           fresh = true;
           return stream;
         },
@@ -59,7 +59,7 @@ export function guestPorts(reach: Reach): Ports {
   };
 }
 
-/** What has changed since the watcher was told last. The first message of a stream lists all that is open. */
+/** The changes since the last message. The first message of a stream lists all open ports. */
 function portEvents(message: CborMap, known: Map<string, ListeningPort>, fresh: boolean): PortEvent[] {
   const opened = new Map(parsePorts(message, 'opened').map((port) => [`${port.address} ${port.port}`, port]));
   const gone = new Set(parsePorts(message, 'closed').map((port) => `${port.address} ${port.port}`));

@@ -44,7 +44,7 @@ describe('the queue of a stream', () => {
     );
   });
 
-  it('holds about what it was given, also of bytes that come one by one on two channels', () => {
+  it('needs about as much memory as it holds bytes, also if they come one by one on two channels', () => {
     const queue = new ReceiveQueue();
     const before = process.memoryUsage();
     for (let index = 0; index < 262_144; index++) queue.push(index % 2, Buffer.from('x'));

@@ -1,10 +1,10 @@
 /**
- * What has arrived on a stream and was not taken yet, in order.
+ * Items that have arrived on a stream and were not read yet, in order.
  *
- * What is held is about what was counted against the credit, however small the pieces are: those that are
- * small beside the chunk they came in are copied, neighbours on one channel are joined, and when there are
- * many, small ones are packed side by side, whatever their channels are. A piece of one byte in a buffer of
- * its own would take a hundred times as much.
+ * Memory is about what was counted against the credit, however small the pieces are: pieces that are small
+ * compared to their chunk are copied, neighbours on one channel are joined, and when there are many, small
+ * ones are packed into one buffer. A piece of one byte in a buffer of its own would take a hundred times as
+ * much.
  */
 import { Buffer } from 'node:buffer';
 import { compact } from './frame-parser.ts';
@@ -64,7 +64,7 @@ export class ReceiveQueue {
   #entries: (Received | Pack | undefined)[] = [];
   #head = 0;
 
-  /** The channel of what is next, if there is anything. */
+  /** The channel of the next item, if there is one. */
   get next(): number | undefined {
     return this.#entries[this.#head]?.channel;
   }

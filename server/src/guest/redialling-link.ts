@@ -1,7 +1,8 @@
 /**
- * A link to a guest that listens, and so has to be dialled: each time the connection ends it is
- * dialled again, at once and then less and less often, until there is nothing left to dial.
+ * A link to a guest that the server dials. When the connection is lost it reconnects: at once, then with
+ * exponential backoff, until `whyGone` says that the guest is gone.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Duplex } from 'node:stream';
 import type { ConnectOptions, ServerHello } from './connection.ts';
 import { connectGuest, type GuestClient } from './guest-client.ts';
@@ -9,22 +10,17 @@ import { guestLink, type GuestLink } from './guest-link.ts';
 import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
 export interface RedialOptions extends ServerHello {
-  /** Makes a byte stream to the guest. */
+  /** Opens a byte stream to the guest. */
   dial(signal: AbortSignal): Promise<Duplex>;
-  /**
-   * Makes a better connection of the one that was dialled, or gives that back. When it rejects the guest is
-   * dialled again.
-   */
+  /** Replaces the dialled connection by a better one, or returns it. If it rejects, the guest is redialled. */
   improve?(client: GuestClient, options: ConnectOptions): Promise<GuestClient>;
-  /**
-   * Why there is no use in dialling again; `undefined` if there may be. A rejection means that nobody knows.
-   */
+  /** Why redialling is useless: the link is then closed. `undefined`, or a rejection, means: try again. */
   whyGone(): Promise<string | undefined>;
 }
 
 const FIRST_DELAY_MS = 20;
 const MAX_DELAY_MS = 1000;
-/** A connection that lasted this long is not counted as a failed attempt. */
+/** A connection that lasted this long resets the backoff. */
 const STABLE_MS = 1000;
 
 export function redialling(options: RedialOptions): GuestLink {
@@ -43,7 +39,7 @@ export function redialling(options: RedialOptions): GuestLink {
 
   async function redial(): Promise<void> {
     while (!closing.signal.aborted) {
-      await sleep(delayMs, closing.signal);
+      if (delayMs > 0) await sleep(delayMs, undefined, { signal: closing.signal }).catch(() => {});
       delayMs = Math.min(Math.max(FIRST_DELAY_MS, delayMs * 2), MAX_DELAY_MS);
       try {
         const transport = await dial(closing.signal);
@@ -53,7 +49,7 @@ export function redialling(options: RedialOptions): GuestLink {
         connectedAt = performance.now();
         return link.adopt(best);
       } catch {
-        // Whatever went wrong: either there is no use in trying again, or it is tried again.
+        // Whatever the error is, `whyGone` decides whether to try again.
         const reason = await whyGone().catch(() => undefined);
         if (reason !== undefined) return close(reason);
       }
@@ -76,17 +72,4 @@ export function redialling(options: RedialOptions): GuestLink {
     quiesce: link.quiesce,
     close,
   };
-}
-
-function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  if (ms === 0 || signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => {
-    const timer = setTimeout(done, ms);
-    function done(): void {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    }
-    signal.addEventListener('abort', done, { once: true });
-  });
 }

@@ -8,11 +8,11 @@ const DONE: IteratorReturnResult<undefined> = { done: true, value: undefined };
 type Output = OutputChunk | OutputGap;
 
 /**
- * A hold on a command that outlives connections: when one ends it attaches anew from the first
- * byte that was not handed out, so nothing is lost or repeated.
+ * A reader of a command that survives connections: when one ends it attaches again from the first byte that
+ * was not handed out, so no output is lost or repeated.
  *
- * Input has no offsets. A write that was under way when the connection ended rejects with
- * `unavailable`, and nobody can tell how much of it arrived.
+ * Input has no offsets. A write in progress when the connection ends rejects with `unavailable`, and it is
+ * unknown how much of it arrived.
  */
 export class ResumingCommand implements CommandHandle, AsyncIterator<Output> {
   readonly id: string;
@@ -29,7 +29,7 @@ export class ResumingCommand implements CommandHandle, AsyncIterator<Output> {
   #closed = false;
   #resolveEnded!: (end: CommandEnd) => void;
 
-  /** `attachAgain` waits for another connection; what it rejects with ends the command as lost. */
+  /** `attachAgain` waits for another connection; if it rejects, the command ends as lost. */
   constructor(inner: AttachedCommand, attachAgain: (last: AttachedCommand) => Promise<AttachedCommand>) {
     this.id = inner.id;
     this.pid = inner.pid;
@@ -74,7 +74,7 @@ export class ResumingCommand implements CommandHandle, AsyncIterator<Output> {
     if (this.#closed) return;
     this.#closed = true;
     this.#inner.close();
-    // Without this a hold that waits for a connection would wait on.
+    // Otherwise a handle that waits for a connection would keep waiting.
     if (this.#inner.interrupted)
       this.#resolveEnded({ kind: 'lost', reason: 'The handle was closed before the command ended' });
   }

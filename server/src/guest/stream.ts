@@ -1,9 +1,9 @@
 /**
  * One stream on a connection to a guest: messages and data in both directions, each with credit.
  *
- * What has arrived is kept until `read` takes it, and the guest is granted more when the next
- * read shows that the last was dealt with. So a stream holds at most the credit it started with
- * and one frame. What arrived before a failure can still be read; then `read` rejects.
+ * Received items are queued until `read` takes them. The guest is granted more credit when the next read shows
+ * that the last item was handled, so a stream holds at most its initial credit and one frame. Items that
+ * arrived before a failure can still be read; then `read` rejects.
  */
 import { CayError } from '@cay/sdk/protocol';
 import type { Buffer } from 'node:buffer';
@@ -22,10 +22,10 @@ export interface StreamHost {
   send(type: number, stream: number, payload?: Uint8Array, channel?: number): void;
   /** Calls `wake` once after the transport has drained. */
   onceDrained(wake: () => void): void;
-  /** The stream is over: frames for it are ignored from here on. */
+  /** The stream is over: later frames for it are ignored. */
   forget(stream: number): void;
-  /** Whether calls are under way may have changed. */
-  looked(): void;
+  /** A stream became long-lived, so the connection may be idle now. */
+  onStreamChange(): void;
   fail(error: CayError): void;
 }
 
@@ -46,9 +46,8 @@ const GRANT_EVERY = 65_536;
 
 export class GuestStream {
   readonly id: number;
-  /** It stays open for as long as somebody wants it, so that nobody waits for its end. */
-  #lasting = false;
-  /** Called after something arrived that no read was waiting for, and when the stream has failed. */
+  #longLived = false;
+  /** Called when an item arrived without a pending read, and when the stream has failed. */
   onArrival: (() => void) | undefined;
 
   readonly #host: StreamHost;
@@ -56,18 +55,18 @@ export class GuestStream {
   readonly #grantEvery: number;
   readonly #signal: AbortSignal | undefined;
   #reader: Waiter<StreamItem | undefined> | undefined;
-  /** Bytes that the guest may still send, and those that were taken but not granted anew. */
+  /** Bytes that the guest may still send, and bytes that were read but not granted again yet. */
   #allowance = INITIAL_CREDIT;
   #taken = 0;
   /** Bytes that we may still send. */
   #credit = INITIAL_CREDIT;
   #roomWaiters: Waiter<void>[] = [];
-  /** Settles, and never rejects, when what was queued for sending is out; absent when nothing is. */
+  /** Resolves, and never rejects, when all queued writes are sent; absent when none is queued. */
   #sending: Promise<void> | undefined;
   #weEnded = false;
   #theyEnded = false;
-  /** We have reset it ourselves. */
-  #givenUp = false;
+  /** We have sent a RESET. */
+  #resetByUs = false;
   #failure: CayError | undefined;
 
   constructor(host: StreamHost, id: number, options: StreamOptions = {}) {
@@ -78,26 +77,29 @@ export class GuestStream {
     this.#signal?.addEventListener('abort', this.#aborted, { once: true });
   }
 
-  /** It failed because its connection did. */
+  /** True if the stream failed because its connection was lost. */
   get interrupted(): boolean {
     return this.#failure !== undefined && this.#failure === this.#host.error;
   }
 
-  get lasting(): boolean {
-    return this.#lasting;
+  get longLived(): boolean {
+    return this.#longLived;
   }
 
-  /** Says that what is left of the stream is not the rest of a call, but may go on for ever. */
-  lasts(): void {
-    this.#lasting = true;
-    this.#host.looked();
+  /**
+   * Marks a stream that may stay open for ever: a command's output, a watch, a connection to a port. A
+   * connection with long-lived streams only counts as idle, so quiescing does not wait for them.
+   */
+  markLongLived(): void {
+    this.#longLived = true;
+    this.#host.onStreamChange();
   }
 
   get failure(): CayError | undefined {
     return this.#failure;
   }
 
-  /** Neither side will send any more. */
+  /** True if neither side sends any more. */
   get over(): boolean {
     return this.#failure !== undefined || (this.#weEnded && this.#theyEnded);
   }
@@ -110,30 +112,30 @@ export class GuestStream {
       const item = this.#decode(entry);
       return item ? Promise.resolve(item) : Promise.reject(this.#failure);
     }
-    if (this.#theyEnded && !this.#givenUp) return Promise.resolve(undefined);
+    if (this.#theyEnded && !this.#resetByUs) return Promise.resolve(undefined);
     if (this.#failure) return Promise.reject(this.#failure);
     return new Promise((resolve, reject) => {
       this.#reader = { resolve, reject };
     });
   }
 
-  /** Takes the next item if it is here already. */
+  /** The next item if it has arrived already. */
   takeNow(): StreamItem | undefined {
     const entry = this.#queue.shift();
     return entry && this.#decode(entry);
   }
 
-  /** True if a message is next, so that no data comes before it. */
+  /** True if the next item is a message. */
   get messageIsNext(): boolean {
     return this.#queue.next === MESSAGE;
   }
 
-  /** Nothing that has arrived is left to be read. */
+  /** True if every received item was read. */
   get drained(): boolean {
     return this.#queue.next === undefined;
   }
 
-  /** Runs a check of something that the guest sent; what it throws ends the connection. */
+  /** Validates something that the guest sent. If `parse` throws, the connection is closed. */
   check<In, Out>(parse: (value: In) => Out, value: In): Out {
     try {
       return parse(value);
@@ -144,7 +146,7 @@ export class GuestStream {
     }
   }
 
-  /** `undefined` if all of it could go out at once. The bytes must not change after this. */
+  /** Returns `undefined` if all bytes were sent at once. The caller must not change them afterwards. */
   write(data: Uint8Array, channel = 0): Promise<void> | undefined {
     const problem = this.#cannotSend();
     if (problem) return Promise.reject(problem);
@@ -191,7 +193,7 @@ export class GuestStream {
     }
   }
 
-  /** Says that we send no more, after what is still waiting to be sent. */
+  /** Sends END, after all queued writes. */
   end(): void {
     if (this.#weEnded || this.#failure) return;
     if (this.#sending) {
@@ -206,11 +208,11 @@ export class GuestStream {
     this.#closeIfOver();
   }
 
-  /** Ends both directions. What has arrived and was not read is dropped. */
+  /** Ends both directions with RESET. Items that were not read are dropped. */
   reset(error: CayError): void {
     this.#queue.clear();
     if (this.over) return;
-    this.#givenUp = true;
+    this.#resetByUs = true;
     this.#host.send(
       FRAME.reset,
       this.id,
@@ -219,7 +221,7 @@ export class GuestStream {
     this.fail(error);
   }
 
-  // What the connection tells the stream.
+  // Called by the connection.
 
   arrived(channel: number, bytes: Buffer, first: boolean): void {
     if (this.#theyEnded) throw violation(`a frame came after END on stream ${this.id}`);
@@ -334,12 +336,12 @@ function ended(): CayError {
   return new CayError('failed_precondition', 'Cannot write: the stream to the guest has ended');
 }
 
-/** What a call rejects with whose signal was aborted. */
+/** The error of a call whose signal was aborted: `deadline_exceeded` for a timeout, otherwise `cancelled`. */
 export function cancelled(signal: AbortSignal | undefined): CayError {
   const cause: unknown = signal?.reason;
   if (cause instanceof CayError) return cause;
   if (cause instanceof DOMException && cause.name === 'TimeoutError') {
-    return new CayError('deadline_exceeded', 'The call to the guest took longer than was allowed', { cause });
+    return new CayError('deadline_exceeded', 'The call to the guest timed out', { cause });
   }
   return new CayError('cancelled', 'The call to the guest was cancelled', { cause });
 }

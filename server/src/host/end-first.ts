@@ -1,16 +1,13 @@
 import { writeFile } from 'node:fs/promises';
 
-/**
- * Above what sandboxes have, and far above the server: a program that takes too much memory is the first to
- * go.
- */
+/** Above the score of sandboxes, and far above that of the server. */
 const SCORE = 900;
 
 /**
- * Has the kernel end this program before the server when memory runs out. It inherits the server's own score
- * otherwise.
+ * Makes the kernel kill this program before the server when memory runs out. Without it the program inherits
+ * the server's score.
  */
 export function endFirst(pid: number | undefined): void {
-  // One that has ended already needs it no more, and where it is not allowed it is as before.
+  // It may have ended already, and without the right it keeps the server's score.
   if (pid !== undefined) writeFile(`/proc/${pid}/oom_score_adj`, String(SCORE)).catch(() => {});
 }

@@ -1,4 +1,4 @@
-/** What every instance on this host stands on. Made once, when the engine opens. */
+/** Everything that instances on this host share. Opened once, with the backend. */
 import type { Cgroups } from './cgroups/cgroup.ts';
 import type { Runtime } from './runtimes/runtime.ts';
 import type { Snapshotter } from './snapshots/snapshotter.ts';
@@ -6,15 +6,15 @@ import type { IdRanges } from './instances/id-ranges.ts';
 import type { ShiftProbe } from './instances/probe-shift.ts';
 
 export interface HostResources {
-  /** The engine's own directory. */
+  /** The backend's own directory. */
   dir: string;
   trees: Snapshotter;
   cgroups: Cgroups;
   runtimes: Map<string, Runtime>;
   guestBinary: string;
   ranges: IdRanges;
-  /** Whether instances get ranges of their own: tried once, when it is first asked for. */
+  /** Whether instances can have id ranges of their own. Tested on the first call. */
   shift(): Promise<ShiftProbe>;
-  /** Names this boot of the machine; what another boot started is gone. */
+  /** Identifies this boot of the machine; processes of another boot are gone. */
   bootId: string;
 }

@@ -16,7 +16,7 @@ describe('raiseKernelLimits()', () => {
   });
   afterEach(() => rmSync(root, { recursive: true }));
 
-  it('raises what is low, lowers nothing and passes over what this kernel does not have', () => {
+  it('raises low limits, lowers none and skips those that this kernel does not have', () => {
     expect(lowKernelLimits(root)).toMatchObject([{ name: 'fs.inotify.max_user_instances', value: 128 }]);
     raiseKernelLimits(root);
     expect(lowKernelLimits(root)).toEqual([]);

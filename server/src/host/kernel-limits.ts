@@ -1,14 +1,14 @@
 /**
- * Limits of the kernel that all sandboxes on it share, whatever their ids are: inotify is counted for whoever
- * made their user namespaces, which is root, and terminals for the whole machine. Each instance, watch and
- * terminal also counts as memory of the sandbox that has it, and the sandbox's own memory limit is the bound
- * that holds per sandbox. So the shared ones are raised out of reach.
+ * Kernel limits that all sandboxes share: inotify is counted for the creator of their user namespaces, which
+ * is root, and terminals for the whole machine. Each inotify instance, watch and terminal also counts towards
+ * the memory limit of its sandbox, which is the bound for one sandbox. So the shared limits are raised out of
+ * reach.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 interface KernelLimit {
-  /** As `sysctl` names it. */
+  /** The name that `sysctl` uses. */
   name: string;
   atLeast: number;
 }
@@ -23,7 +23,10 @@ export interface LowLimit extends KernelLimit {
   value: number;
 }
 
-/** Those below what sandboxes on this kernel need. One that this kernel does not have is not low. */
+/**
+ * Limits that are too low for sandboxes on this kernel. A limit that this kernel does not have is not too
+ * low.
+ */
 export function lowKernelLimits(root = '/proc/sys'): LowLimit[] {
   return LIMITS.flatMap((limit) => {
     const value = read(fileOf(root, limit));
@@ -32,15 +35,15 @@ export function lowKernelLimits(root = '/proc/sys'): LowLimit[] {
 }
 
 /**
- * Raises those that are too low, never lowers one. What may not be written stays low, and `cay doctor` tells
- * of it.
+ * Raises limits that are too low, never lowers one. A limit that cannot be written stays low, and `cay
+ * doctor` reports it.
  */
 export function raiseKernelLimits(root = '/proc/sys'): void {
   for (const limit of lowKernelLimits(root)) {
     try {
       writeFileSync(fileOf(root, limit), `${limit.atLeast}\n`, { flag: 'r+' });
     } catch {
-      // Read-only in a container, or without the right: sandboxes work, and share what there is.
+      // Read-only in a container, or without the right: sandboxes then share what there is.
     }
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Files below directories of the host that look like secrets and that everybody may read. The template `base`
- * shows `/usr` to every sandbox.
+ * Finds files in host directories that look like secrets and that every user may read. The template `base`
+ * mounts `/usr` into every sandbox.
  */
 import { open, opendir, stat } from 'node:fs/promises';
 import { extname, join } from 'node:path';
@@ -10,7 +10,7 @@ const MAX_ENTRIES = 300_000;
 const MAX_MS = 3_000;
 const MAX_FOUND = 20;
 const HEAD_BYTES = 4_096;
-/** A program or a manual that is about credentials is none. */
+/** A program or manual page about credentials is no secret. */
 const DATA = ['', '.json', '.yaml', '.yml', '.ini', '.toml', '.txt', '.conf', '.cfg', '.db', '.csv'];
 
 interface Options {
@@ -19,7 +19,7 @@ interface Options {
   maxMs?: number;
 }
 
-/** `complete` is false if there were more files than are looked at. */
+/** `complete` is false if there were more files than the bound. */
 export async function readableSecrets(
   options: Options = {},
 ): Promise<{ found: string[]; complete: boolean }> {

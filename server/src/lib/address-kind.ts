@@ -1,14 +1,14 @@
 import { BlockList, isIP } from 'node:net';
 
-/** Where an IP address leads, as far as its number tells. */
+/** What an IP address reaches, judged by its number. */
 export type AddressKind =
   /** The internet. */
   | 'public'
   /** This machine. */
   | 'loopback'
-  /** A network that is not the internet's. */
+  /** A private network. */
   | 'private'
-  /** Only the next cable: what clouds serve their machines' credentials on. */
+  /** Link-local: where clouds serve the credentials of their machines. */
   | 'link_local'
   /** No one host: unspecified, multicast, broadcast, reserved. */
   | 'other';
@@ -18,7 +18,7 @@ const RANGES: [AddressKind, string, number][] = [
   ['loopback', '::1', 128],
   ['link_local', '169.254.0.0', 16],
   ['link_local', 'fe80::', 10],
-  // The metadata services of two clouds that do not use the link.
+  // Metadata services of two clouds that are not link-local.
   ['link_local', 'fd00:ec2::254', 128],
   ['link_local', '100.100.100.200', 32],
   ['private', '10.0.0.0', 8],
@@ -40,7 +40,7 @@ const RANGES: [AddressKind, string, number][] = [
   ['other', 'ff00::', 8],
 ];
 
-/** Addresses of the one family that stand for one of the other: where in them that stands, in bytes. */
+/** IPv6 prefixes that embed an IPv4 address, and its offset in bytes. */
 const EMBEDDED: [string, number, number][] = [
   ['::ffff:0:0', 96, 12],
   ['::', 96, 12],
@@ -70,7 +70,7 @@ export function addressKind(address: string): AddressKind {
 }
 
 function bytesOf(address: string): Uint8Array {
-  // The URL parser knows every way to write one, and gives groups alone.
+  // The URL parser accepts every notation and normalises it to groups.
   const text = new URL(`http://[${address}]`).hostname.slice(1, -1);
   const [head = '', tail] = text.split('::');
   const groups = (part: string) =>

@@ -3,7 +3,9 @@ import { dirname } from 'node:path';
 
 let counter = 0;
 
-/** Replaces a file in one step: a reader, or a crash at any moment, finds the old content or the new. */
+/**
+ * Replaces a file atomically: a reader, also after a crash at any moment, finds the old content or the new.
+ */
 export async function writeFileAtomic(
   path: string,
   content: string,
@@ -19,7 +21,7 @@ export async function writeFileAtomic(
       await file.close();
     }
     await rename(temporary, path);
-    // Without this the new name may be forgotten when the power goes.
+    // Makes the rename durable.
     await syncDirectory(dirname(path));
   } catch (error) {
     await rm(temporary, { force: true });
@@ -27,7 +29,7 @@ export async function writeFileAtomic(
   }
 }
 
-/** Puts the names in a directory on the disk. */
+/** Syncs the entries of a directory. */
 export async function syncDirectory(path: string): Promise<void> {
   const directory = await open(path, 'r');
   try {

@@ -1,18 +1,18 @@
 import { Buffer } from 'node:buffer';
 
 const FIRST_BYTES = 256;
-/** Smaller blocks come from a pool that is shared with others. */
+/** Smaller buffers come from a pool that Node shares. */
 const OWN_BYTES = 16 * 1024;
 /** The most that a character of a string takes. */
 const CHARACTER_BYTES = 3;
-/** Who says that much will come may not send it. */
+/** An announced length may be a lie. */
 const MOST_EXPECTED = 1024 * 1024;
-/** A block grows up to this size by being copied; then another one follows. Copying more would take long. */
+/** A block grows up to this size by copying; then another one follows. */
 const BLOCK_BYTES = 1024 * 1024;
 
 /**
- * Bytes that are collected, at most so many. What is held is about what was added, in however small pieces it
- * comes: an array of pieces would cost a hundred times as much for those of one byte.
+ * Collects bytes up to a maximum. Memory is about what was added, in however small pieces it comes: an array
+ * of one-byte pieces would cost a hundred times as much.
  */
 export class BoundedBytes {
   readonly #maxBytes: number;
@@ -23,7 +23,7 @@ export class BoundedBytes {
   #used = 0;
   #length = 0;
 
-  /** `expected` is how many there will probably be; room for them is made at once. */
+  /** `expected` is the probable length; space for it is allocated at once. */
   constructor(maxBytes: number, expected = 0) {
     this.#maxBytes = maxBytes;
     this.#expected = Math.min(expected, MOST_EXPECTED);
@@ -34,8 +34,8 @@ export class BoundedBytes {
   }
 
   /**
-   * Takes as much of it as there is room for, and tells how much that was. The piece must not change after
-   * this.
+   * Adds as much of it as fits, and returns how much that was. The caller must not change the piece
+   * afterwards.
    */
   add(piece: Uint8Array): number {
     const taken = Math.min(piece.length, this.#maxBytes - this.#length);
@@ -50,7 +50,7 @@ export class BoundedBytes {
     return taken;
   }
 
-  /** Adds all of a text, as UTF-8, if there is room for it whatever its characters are; else nothing of it. */
+  /** Adds a text as UTF-8 if it fits whatever its characters are; otherwise nothing of it. */
   addText(text: string): boolean {
     const most = text.length * CHARACTER_BYTES;
     if (most > this.#maxBytes - this.#length) return false;
@@ -65,8 +65,8 @@ export class BoundedBytes {
   }
 
   /**
-   * Gives back the memory of what was added, at once and not when it is found to be garbage, which may be
-   * hundreds of megabytes later. Nothing may read it any more: no view of it, and no write that is under way.
+   * Frees the memory at once instead of at the next garbage collection, which may be hundreds of megabytes
+   * later. Nothing may use it any more: no view of it, and no pending write.
    */
   free(): void {
     for (const { buffer, byteLength } of this.#block ? [...this.#full, this.#block] : [])
@@ -77,12 +77,12 @@ export class BoundedBytes {
     this.#length = 0;
   }
 
-  /** All that was added, as the blocks that it is held in. Nothing may be added after this. */
+  /** Everything that was added, as the blocks that hold it. Nothing may be added afterwards. */
   blocks(): Buffer[] {
     return this.#block ? [...this.#full, this.#block.subarray(0, this.#used)] : [];
   }
 
-  /** All that was added, as one. Nothing may be added after this. */
+  /** Everything that was added, in one buffer. Nothing may be added afterwards. */
   whole(): Buffer {
     const blocks = this.blocks();
     return blocks.length === 1 ? blocks[0]! : Buffer.concat(blocks);
@@ -106,7 +106,9 @@ export class BoundedBytes {
   }
 }
 
-/** All bytes of a source; undefined as soon as it has more than so many, and then the source is closed. */
+/**
+ * All bytes of a source; undefined as soon as it has more than the maximum, and then the source is closed.
+ */
 export async function collectBytes(
   source: AsyncIterable<Uint8Array>,
   maxBytes: number,

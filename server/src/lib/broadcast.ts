@@ -1,12 +1,12 @@
 /**
- * Passes values on to any number of readers. A reader that does not keep up holds at most `limit`
- * values and is then ended, so that it notices and starts anew, rather than grow without bound.
+ * Passes values to any number of readers. A reader that does not keep up holds at most `limit` values and is
+ * then ended, so that it notices and subscribes again, and memory stays bounded.
  */
 export class Broadcast<T> {
   readonly #readers = new Set<(value: T) => void>();
   readonly #enders = new Set<() => void>();
 
-  /** Without any there is nobody to make a value for. */
+  /** Without readers no value need be made. */
   get hasReaders(): boolean {
     return this.#readers.size > 0;
   }

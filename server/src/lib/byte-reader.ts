@@ -1,10 +1,17 @@
 import { BoundedBytes } from './bounded-bytes.ts';
 
-/** Hands out as many bytes as are asked for, however the source cuts them. */
+/** The source ended in the middle of something. */
+export class TruncatedError extends Error {
+  constructor() {
+    super('it is truncated');
+  }
+}
+
+/** Reads a number of bytes at a time, however the source chunks them. */
 export interface ByteReader {
   /** At most `length` bytes, none at the end. */
   some(length: number): Promise<Uint8Array>;
-  /** Exactly `length` bytes, or none if the source ends right here. Throws if it ends in between. */
+  /** Exactly `length` bytes, or none if the source ends here. Throws `TruncatedError` if it ends in between. */
   exactly(length: number): Promise<Buffer>;
   close(): Promise<void>;
 }
@@ -30,7 +37,7 @@ export function byteReader(data: AsyncIterable<Uint8Array>): ByteReader {
         if (part.length === 0) break;
         bytes.add(part);
       }
-      if (bytes.length > 0 && bytes.length < length) throw new Error('it is cut off');
+      if (bytes.length > 0 && bytes.length < length) throw new TruncatedError();
       return bytes.whole();
     },
     async close() {

@@ -1,4 +1,4 @@
-/** Whether an error of a system call says that a disk, or somebody's share of it, is full. */
+/** Whether a system error says that a disk or a disk quota is full. */
 export function isDiskFull(error: unknown): boolean {
   const { code, errno } = error as NodeJS.ErrnoException;
   // Node has no name for EDQUOT.

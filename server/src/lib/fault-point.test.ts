@@ -37,7 +37,7 @@ describe('fault points', () => {
     expect(await faultPoint('a.b')).toBeUndefined();
   });
 
-  it('refuse what is no fault', () => {
+  it('refuse an unknown fault', () => {
     expect(() => armFaultPoints({ 'a.b': 'explode' })).toThrow('Not a fault');
     expect(() => armFaultPoints({ 'a.b': 'kill@2' })).toThrow('Not a fault');
   });

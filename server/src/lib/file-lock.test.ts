@@ -23,7 +23,7 @@ function take(note: Record<string, unknown>): FileLock {
 }
 
 describe('lockFile()', () => {
-  it('gives the lock to one at a time and tells the others who has it', () => {
+  it('gives the lock to one holder at a time and names the holder to the others', () => {
     const first = take({ pid: 1 });
     expect(lockFile(join(dir, 'lock'), { pid: 2 })).toEqual({ heldBy: { pid: 1 } });
     first.release();

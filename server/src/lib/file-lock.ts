@@ -1,18 +1,18 @@
 /**
- * One holder at a time, told by the kernel: the lock goes with the process, however that ends.
+ * An exclusive lock that the kernel releases when the process ends, however it ends.
  *
- * Node has no call for file locks but SQLite takes real ones, so an open exclusive transaction on an
- * otherwise empty database is the lock. A note beside it says who holds it, for people to read.
+ * Node has no call for file locks, but SQLite takes real ones, so an open exclusive transaction on an empty
+ * database is the lock. A note in a file next to it names the holder, for people to read.
  */
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 
 export interface FileLock {
-  /** Once is enough; again does nothing, since by then the lock may be somebody else's. */
+  /** May be called again: it then does nothing, because the lock may belong to another process by then. */
   release(): void;
 }
 
-/** The lock, or the note of whoever has it. */
+/** The lock, or the note of its holder. */
 export function lockFile(
   path: string,
   note: Record<string, unknown>,
@@ -22,7 +22,7 @@ export function lockFile(
     sqlite.exec('PRAGMA journal_mode = DELETE; BEGIN EXCLUSIVE');
   } catch (error) {
     sqlite.close();
-    // SQLITE_BUSY: somebody has it.
+    // SQLITE_BUSY: another process holds it.
     if ((error as { errcode?: number }).errcode !== 5) throw error;
     return { heldBy: readNote(path) };
   }

@@ -36,7 +36,7 @@ const step = fc.oneof(
 );
 
 describe('a log of frames', () => {
-  it('tells from where on it was written at a time or later, of what is kept', async () => {
+  it('finds the first kept byte that was written at or after a time', async () => {
     let run = 0;
     const timed = fc.record({ step, at: fc.nat(30) });
     await fc.assert(
@@ -129,7 +129,7 @@ describe('a log of frames', () => {
     await log.close();
   });
 
-  it('cuts off what is damaged at its end', async () => {
+  it('truncates a damaged end', async () => {
     const log = await openFrameLog({ directory, name: 'cut' });
     await log.append(1, Buffer.from('whole'));
     await log.append(2, Buffer.from('damaged'));

@@ -1,4 +1,4 @@
-/** Bodies of HTTP answers from somebody who is not trusted to keep them short. */
+/** Bodies of HTTP responses from untrusted servers, with bounds. */
 import type { IncomingMessage } from 'node:http';
 import { collectBytes } from './bounded-bytes.ts';
 

@@ -1,12 +1,12 @@
-/** The timeout that a request ended by, if it was one. */
+/** The timeout that ended a request, if it was one. */
 export function timeoutIn(error: unknown): NodeJS.ErrnoException | undefined {
   const { cause } = error as Error;
   return cause instanceof Error && cause.name === 'TimeoutError' ? cause : undefined;
 }
 
 /**
- * What the body of an answer says went wrong: its `message` where it is JSON, and all of it where a proxy has
- * answered. Bounded.
+ * The error in a response body: its `message` if it is JSON, otherwise the text, such as that of a proxy.
+ * Bounded.
  */
 export function saidIn(body: string): string {
   let said = body;
@@ -14,7 +14,7 @@ export function saidIn(body: string): string {
     const parsed: unknown = JSON.parse(body);
     if (parsed !== null && typeof parsed === 'object' && 'message' in parsed) said = String(parsed.message);
   } catch {
-    // Somebody answers in plain words.
+    // The body is plain text.
   }
   return said.trim().slice(0, 1000) || 'nothing';
 }

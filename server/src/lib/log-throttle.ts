@@ -1,23 +1,23 @@
 export interface LogThrottle {
   /**
-   * Counts a happening. True if it is one of the first of its name for a while; at the first, what was held
-   * back before is in `held`.
+   * Counts an event. True if it is one of the first of its name within the interval; `held` is how many were
+   * suppressed before it.
    */
   happens(name: string): { first: boolean; held: number };
 }
 
 export interface LogThrottleOptions {
   everyMs: number;
-  /** How many of each name are let through within that time. Default 1. */
+  /** How many of each name pass within the interval. Default 1. */
   through?: number;
-  /** How many names are known at a time; those beyond share one. Default 1000. */
+  /** How many names are tracked; further ones share one. Default 1000. */
   most?: number;
   now?(): number;
 }
 
 /**
- * Lets through a few of each name within `everyMs` and counts the rest, for what strangers can make happen as
- * often as they like.
+ * Lets a few events of each name pass within `everyMs` and counts the rest, for events that anonymous clients
+ * can trigger as often as they like.
  */
 export function logThrottle({
   everyMs,
@@ -34,7 +34,7 @@ export function logThrottle({
         if (known.size >= most) name = '';
       }
       const before = known.get(name);
-      // A clock that was set back must not silence anything for long.
+      // A clock that was set back must not suppress events for long.
       if (before && atMs - before.sinceMs < everyMs && atMs >= before.sinceMs) {
         before.seen++;
         if (before.seen <= through) return { first: true, held: 0 };

@@ -1,6 +1,6 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 
-/** How late the event loop's turns come. */
+/** Measures the delay of the event loop. */
 export interface LoopDelay {
   /**
    * At this percentile, in the current stretch of time and the one before, whichever was worse. Reading it

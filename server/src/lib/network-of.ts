@@ -1,8 +1,8 @@
 import { isIPv6 } from 'node:net';
 
 /**
- * Whom an address belongs to, as far as its number tells: an IPv4 address, or the /64 of an IPv6 one, of
- * which a single machine has as many as it likes.
+ * The network that an address belongs to: an IPv4 address itself, or the /64 of an IPv6 address, of which a
+ * single machine has as many as it likes.
  */
 export function networkOf(address: string | undefined): string {
   const plain = (address ?? '').replace(/^::ffff:(?=\d+\.)/i, '').replace(/%.*$/, '');

@@ -91,7 +91,7 @@ describe('otlpExporter()', () => {
     expect(told).toEqual([{ spans: 1, reason }]);
   });
 
-  it('drops what nobody takes', async () => {
+  it('drops spans that no collector takes', async () => {
     const told: string[] = [];
     const exporter = otlpExporter({
       ...options,

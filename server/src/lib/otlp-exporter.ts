@@ -3,9 +3,8 @@ import { ignoreFailure, inBackground } from './in-background.ts';
 /**
  * Sends finished spans to an OpenTelemetry collector as OTLP/HTTP in its JSON form.
  *
- * Adding a span costs a push to an array. Spans leave in batches, one batch at a time. The queue is
- * bounded and a batch that the collector does not take is dropped: telling how things went must
- * never hold up the things themselves.
+ * Adding a span costs a push to an array. Spans leave in batches, one batch at a time. The queue is bounded,
+ * and a batch that the collector refuses is dropped: tracing must never delay the traced work.
  */
 export interface OtlpSpan {
   /** 32 hex digits. */
@@ -28,21 +27,21 @@ export interface OtlpOptions {
   /** The whole address, such as `http://localhost:4318/v1/traces`. */
   url: string;
   headers?: Record<string, string>;
-  /** What the spans are of: `service.name` and so on. */
+  /** Resource attributes: `service.name` and so on. */
   resource: Attributes;
   scope: { name: string; version: string };
-  /** Spans that wait at most; further ones are dropped. Default 4096. */
+  /** Queued spans at most; further ones are dropped. Default 4096. */
   queueLimit?: number;
-  /** How long a span waits for company. Default 2000. */
+  /** How long a span waits for its batch to fill. Default 2000. */
   delayMs?: number;
   timeoutMs?: number;
-  /** Told of what was dropped, at most once a minute. */
+  /** Called with what was dropped, at most once a minute. */
   onDrop?(dropped: { spans: number; reason: string }): void;
 }
 
 export interface OtlpExporter {
   add(span: OtlpSpan): void;
-  /** Sends what waits, and gives up at the first batch that is not taken. */
+  /** Sends the queue, and gives up at the first batch that is refused. */
   close(): Promise<void>;
 }
 
@@ -140,7 +139,7 @@ function encode(span: OtlpSpan): object {
   };
 }
 
-/** In decimal, because JSON's numbers are too small for it. */
+/** In decimal, because a JSON number cannot hold it. */
 function nanoseconds(ms: number): string {
   return `${BigInt(Math.round(ms * 1000))}000`;
 }

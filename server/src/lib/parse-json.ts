@@ -1,13 +1,13 @@
 /**
- * Parses JSON in pieces, for texts that a caller may make as large as several megabytes: what `JSON.parse`
- * does at once would hold up everybody else. Values and failures are the same.
+ * Parses JSON in pieces, for texts of several megabytes from a client: `JSON.parse` would block the event
+ * loop. Values and failures are the same.
  */
 import type { Buffer } from 'node:buffer';
 
-/** What is parsed at once: so many bytes, and so many values. A string is parsed in one step. */
+/** Bytes and values parsed at once. A string is parsed in one step. */
 const PIECE_BYTES = 128 * 1024;
 const PIECE_VALUES = 1000;
-/** No number that means anything is longer, nor a `true`. */
+/** No meaningful number is longer, nor a `true`. */
 const LONGEST_LITERAL = 4096;
 
 const LONG_STRING = 1024;
@@ -23,7 +23,7 @@ const ARRAY_END = 0x5d;
 const OBJECT = 0x7b;
 const OBJECT_END = 0x7d;
 
-/** What may come next. The `first` ones stand right after a bracket, which may be closed at once. */
+/** What may come next. The `first` states come right after a bracket, which may be closed at once. */
 type Expected = 'value' | 'firstValue' | 'key' | 'firstKey' | 'colon' | 'next';
 
 interface Frame {
@@ -32,7 +32,7 @@ interface Frame {
   key: string;
 }
 
-/** More values than were allowed. */
+/** More values than allowed. */
 export class TooManyValues extends Error {}
 
 /**

@@ -6,7 +6,7 @@ export interface ProcessStat {
   /** One letter, such as `S`, `R` or `Z`. */
   state: string;
   parent: number;
-  /** Clock ticks since boot. Together with the number it identifies a process for good. */
+  /** Clock ticks since boot. Together with the pid it identifies a process uniquely. */
   startTime: number;
 }
 
@@ -21,7 +21,7 @@ export function processStat(pid: number): ProcessStat | undefined {
   return parseProcessStat(text);
 }
 
-/** The name stands in parentheses and may itself have spaces and parentheses in it. */
+/** The name is in parentheses and may itself contain spaces and parentheses. */
 export function parseProcessStat(text: string): ProcessStat | undefined {
   const open = text.indexOf('(');
   const close = text.lastIndexOf(')');
@@ -44,9 +44,8 @@ export function isAlive(pid: number, startTime?: number): boolean {
 }
 
 /**
- * Which boot of the machine this is: a process number and its start time mean something within one boot only.
- * Where the kernel says so is another file if `CAY_BOOT_ID_FILE` names one, which lets a test boot the
- * machine.
+ * Identifies this boot of the machine: a pid and its start time are unique within one boot only.
+ * `CAY_BOOT_ID_FILE` names another file to read it from, so that a test can simulate a reboot.
  */
 export function bootId(): string {
   try {
@@ -66,7 +65,7 @@ export function openFilesHardLimit(): number {
   return Number.isInteger(limit) ? limit : Number.MAX_SAFE_INTEGER;
 }
 
-/** How readily the kernel ends a process when memory runs out, from -1000 (never) to 1000. */
+/** The out-of-memory score of a process, from -1000 (never killed) to 1000. */
 export function oomScore(pid: number | 'self'): number | undefined {
   try {
     return Number(readFileSync(`/proc/${pid}/oom_score_adj`, 'latin1'));
@@ -75,10 +74,7 @@ export function oomScore(pid: number | 'self'): number | undefined {
   }
 }
 
-/**
- * Asks for this process to be spared. Children start with the same, until somebody raises it. False if that
- * is not allowed here.
- */
+/** Lowers the out-of-memory score of this process. Children inherit it. False if that is not allowed here. */
 export function lowerOomScore(score: number): boolean {
   if ((oomScore('self') ?? 0) <= score) return true;
   try {

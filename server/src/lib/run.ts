@@ -1,25 +1,24 @@
 /**
- * Runs a program to its end and gives back what it said.
+ * Runs a program to its end and resolves with its output.
  *
- * Output is kept up to a bound and thrown away beyond it, so a program that talks without end costs nothing
- * but its own time. An exit code other than 0, a signal, the deadline and an aborted signal reject with a
- * `RunError` that has the output up to there.
+ * Output is kept up to a bound and discarded beyond it. An exit code other than 0, a signal, the timeout and
+ * an aborted signal reject with a `RunError` that has the output so far.
  */
 import { spawn } from 'node:child_process';
 
 export interface RunOptions {
   cwd?: string;
-  /** The whole environment; absent means ours. */
+  /** The whole environment; absent: the server's. */
   env?: NodeJS.ProcessEnv;
-  /** SIGKILL after that time. Absent means no deadline. */
+  /** SIGKILL after that time. Absent: no timeout. */
   timeoutMs?: number;
   signal?: AbortSignal;
   /** Bytes to keep of each stream. Default 65,536. */
   keepBytes?: number;
   stdin?: string | Uint8Array;
   /**
-   * Gives the program no pipes at all. For programs that leave something running behind them: it would
-   * hold the pipes open and this call would wait for it.
+   * Gives the program no pipes. For programs that leave a process behind, which would hold the pipes open and
+   * make this call wait.
    */
   silent?: boolean;
 }
@@ -33,7 +32,7 @@ export class RunError extends Error {
   override readonly name = 'RunError';
   readonly stdout: string;
   readonly stderr: string;
-  /** Null when it could not be started or was ended by a signal. */
+  /** Null when it could not be started or was killed by a signal. */
   readonly exitCode: number | null;
   /** `ENOENT` and the like, when it could not be started. */
   readonly errno: string | undefined;
@@ -89,7 +88,7 @@ export function run(file: string, args: readonly string[], options: RunOptions =
   const stop = (reason: 'timeout' | 'aborted') => {
     stopped ??= reason;
     child.kill('SIGKILL');
-    // A grandchild may hold the pipes open; it must not hold the caller.
+    // A grandchild may hold the pipes open; the caller must not wait for it.
     child.stdout?.destroy();
     child.stderr?.destroy();
   };
@@ -104,7 +103,7 @@ export function run(file: string, args: readonly string[], options: RunOptions =
 
   child.stdout?.on('data', stdout.add);
   child.stderr?.on('data', stderr.add);
-  // A program that does not read its input to the end is no failure by itself; its exit code tells.
+  // Not reading all input is no failure by itself; the exit code decides.
   child.stdin?.on('error', () => {});
   child.stdin?.end(options.stdin);
   child.on('error', (error: NodeJS.ErrnoException) => {

@@ -5,7 +5,7 @@ import { isSealed, keyIdOf, sealedBox } from './sealed-box.ts';
 const box = sealedBox(randomBytes(32));
 
 describe('a sealed box', () => {
-  it.each(['', 'text', 'ü'.repeat(100_000)])('opens what it has sealed', (text) => {
+  it.each(['', 'text', 'ü'.repeat(100_000)])('opens a sealed value', (text) => {
     const sealed = box.seal(text, 'here');
     expect(isSealed(sealed)).toBe(true);
     expect(keyIdOf(sealed)).toBe(box.keyId);

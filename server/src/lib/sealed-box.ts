@@ -1,7 +1,6 @@
 /**
- * Text and bytes that only the holder of a key can read: AES-256-GCM with a random nonce. What is sealed says
- * with which key it was, and belongs to one context: moved to another place it does not open.
- *
+ * Encrypts text and bytes: AES-256-GCM with a random nonce. A sealed value names its key and is bound to one
+ * context: in another place it does not open.
  *     sealed:1:<key id>:<nonce, ciphertext and tag in base64url>
  */
 import { createCipheriv, createDecipheriv, createHmac, randomBytes } from 'node:crypto';
@@ -12,12 +11,12 @@ const TAG_BYTES = 16;
 const PREFIX = 'sealed:1:';
 
 export interface SealedBox {
-  /** Tells one key from another, and nothing about either. */
+  /** Identifies a key without revealing it. */
   readonly keyId: string;
   seal(content: string | Uint8Array, context: string): string;
-  /** Throws for what was sealed with another key, for another context, or changed. */
+  /** Throws if it was sealed with another key or for another context, or was changed. */
   open(sealed: string, context: string): Buffer;
-  /** The same for the same text, and of no use to who wants to guess it without the key. */
+  /** Deterministic for the same text; useless for guessing the text without the key. */
   digest(text: string): string;
 }
 

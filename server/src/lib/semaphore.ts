@@ -1,4 +1,4 @@
-/** Lets at most `permits` tasks run at once; the others wait in the order in which they came. */
+/** Runs at most `permits` tasks at once; the others wait in the order of their calls. */
 export class Semaphore {
   #free: number;
   readonly #waiting: (() => void)[] = [];

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { nextSlice } from './slices.ts';
 
 describe('slices of the event loop', () => {
-  it('are one in each turn, whatever the number of those who wait', async () => {
+  it('are one in each turn, however many owners wait', async () => {
     let turns = 0;
     let over = false;
     const count = () => {

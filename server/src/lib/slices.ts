@@ -1,11 +1,11 @@
 /**
- * Work that takes long on the event loop is done in pieces of about a millisecond. Of all such work, one piece
- * is done in each turn of the event loop, and its owners take turns: so neither one owner with many calls nor
- * many owners hold up what is short.
+ * Divides long work on the event loop into slices of about a millisecond. Each turn of the event loop runs
+ * one slice, and the owners take turns: so neither one owner with many calls nor many owners delay short
+ * work.
  */
 const waiting = new Map<string, (() => void)[]>();
 
-/** Resolves when the owner may do its next piece. Whoever waits with others for the same owner waits longer. */
+/** Resolves when the owner may run its next slice. Several calls of one owner share its turns. */
 export function nextSlice(owner: string): Promise<void> {
   return new Promise((resolve) => {
     if (waiting.size === 0) setImmediate(turn);

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { sortInTurns } from './sort-in-turns.ts';
 
 describe('sorting in turns', () => {
-  it('gives what sort gives, with what is alike in its order', async () => {
+  it('is stable and gives the result of sort', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: 0, max: 20_000 }),

@@ -1,9 +1,9 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-/** Sorted at once, which takes some milliseconds. */
+/** Items sorted at once, which takes some milliseconds. */
 const RUN = 4096;
 
-/** What `sort` gives, with other work of the process in between. Those that are alike stay in their order. */
+/** A stable sort like `Array.sort` that yields to other work in between. */
 export async function sortInTurns<T>(items: readonly T[], compare: (a: T, b: T) => number): Promise<T[]> {
   if (items.length <= RUN) return items.toSorted(compare);
   let runs: T[][] = [];

@@ -1,4 +1,4 @@
-/** Which trace a request belongs to, as the W3C's Trace Context writes it in `traceparent`. */
+/** The trace of a request, as W3C Trace Context writes it in `traceparent`. */
 import { randomBytes } from 'node:crypto';
 
 export interface TraceContext {
@@ -9,7 +9,7 @@ export interface TraceContext {
 
 const SHAPE = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 
-/** What is not well formed counts as absent. */
+/** A malformed value counts as absent. */
 export function parseTraceparent(text: string | undefined): TraceContext | undefined {
   const match = text === undefined || text.length > 512 ? undefined : SHAPE.exec(text);
   if (!match) return undefined;
@@ -35,7 +35,7 @@ export function formatTraceparent({ traceId, spanId, sampled }: TraceContext): s
   return `00-${traceId}-${spanId}-${sampled ? '01' : '00'}`;
 }
 
-/** A step in the parent's trace, or the first of a new one. */
+/** A span in the parent's trace, or the first of a new one. */
 export function childOf(parent: TraceContext | undefined): TraceContext {
   return {
     traceId: parent?.traceId ?? randomBytes(16).toString('hex'),

@@ -1,5 +1,6 @@
 /** How much may be asked for. */
 import { CayError, type Capabilities, type Limits, type PolicyFacts } from '@cay/sdk/protocol';
+import { LIMIT_ABILITIES, type EnforcedLimit } from './limit-abilities.ts';
 import { beyond, within, type Policy } from './policy.ts';
 
 type Maxima = Pick<Policy, 'maxima'>;
@@ -16,16 +17,9 @@ export const LIMIT_NAMES = {
   commands: 'commands',
 } as const satisfies Record<keyof PolicyFacts['maxima'], string>;
 
-/** Of a limit that a backend cannot enforce there is nothing to hold to a maximum. */
-const ENFORCED_BY = {
-  cpus: 'cpuLimit',
-  memoryBytes: 'memoryLimit',
-  diskBytes: 'diskLimit',
-  pids: 'pidsLimit',
-} as const;
-
+/** A limit that a backend cannot enforce is not held to a maximum. */
 const isEnforced = (limit: keyof Asked, abilities: Capabilities['abilities'] | undefined) =>
-  !abilities || !(limit in ENFORCED_BY) || abilities[ENFORCED_BY[limit as keyof typeof ENFORCED_BY]];
+  !abilities || !(limit in LIMIT_ABILITIES) || abilities[LIMIT_ABILITIES[limit as EnforcedLimit]];
 
 /**
  * Rejects `invalid_argument` for the first limit that is beyond its maximum; unlimited is beyond every one.

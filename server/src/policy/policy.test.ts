@@ -91,7 +91,7 @@ describe('the images that are allowed', () => {
 });
 
 describe('the limits that are allowed', () => {
-  it('have a bound on processes, memory and disk that nobody has to set', () => {
+  it('have a default bound on processes, memory and disk', () => {
     for (const limit of ['pids', 'memoryBytes', 'diskBytes'] as const)
       expect(() => requireLimits(DEFAULT_POLICY, { [limit]: null }, able())).toThrow(
         coded('invalid_argument', { limit, asked: null }),

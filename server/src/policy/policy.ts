@@ -94,7 +94,7 @@ export function openPolicy(settings: PolicySettings = {}): Policy {
   return { ...(runtimes && { runtimes }), ...(images && { images }), defaults, maxima };
 }
 
-/** What holds where nobody says anything. */
+/** The policy without any settings. */
 export const DEFAULT_POLICY: Policy = openPolicy();
 
 /** The limits of a sandbox that asks for none. */

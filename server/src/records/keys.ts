@@ -108,6 +108,11 @@ export function keyRecords(database: Database, now: () => number = Date.now): Ke
   };
 }
 
+/** Whether a text has the form of a key's secret. */
+export function isKeyShape(secret: string): boolean {
+  return SHAPE.test(secret);
+}
+
 /** Rejects what is not a key's secret at all, for those who are given one to use. */
 export function requireKeyShape(secret: string): void {
   if (!SHAPE.test(secret)) throw new CayError('invalid_argument', 'An API key is "e2b_" and 40 hex digits');

@@ -213,4 +213,14 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX idempotency_age ON idempotency (created_at);
   CREATE INDEX idempotency_made ON idempotency (made);
   `,
+  `
+  CREATE TABLE leases (
+    sandbox TEXT PRIMARY KEY REFERENCES sandboxes(id) ON DELETE CASCADE,
+    holder TEXT NOT NULL,
+    operation TEXT NOT NULL,
+    fence INTEGER NOT NULL,
+    operations INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];

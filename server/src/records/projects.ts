@@ -1,10 +1,5 @@
 import { CayError, QuotaSchema, newId, type Project, type Quota, type SomeQuota } from '@cay/sdk/protocol';
-import {
-  NO_BOUNDS,
-  effectiveQuota,
-  requireWithin,
-  type QuotaBounds,
-} from '../control/tenants/quota-bounds.ts';
+import { NO_BOUNDS, effectiveQuota, requireWithin, type QuotaBounds } from '../policy/quota-bounds.ts';
 import type { Database } from './database.ts';
 
 interface StoredProject {

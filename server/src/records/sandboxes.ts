@@ -1,134 +1,35 @@
 import {
   CayError,
-  IdlePolicySchema,
-  RetentionSchema,
-  type IdlePolicy,
   type Limits,
-  type OnBoot,
-  type OnTimeout,
   type Pause,
-  type Retention,
   type SandboxId,
   type SandboxSpec,
   type SandboxState,
-  type SnapshotId,
 } from '@cay/sdk/protocol';
 import { sealedSpecs } from './sealing/sealed-spec.ts';
-import { requireTransition } from '../control/sandboxes/transitions.ts';
+import { requireTransition } from './transitions.ts';
 import type { Database } from './database.ts';
+import {
+  SANDBOX_COLUMNS,
+  SANDBOX_INSERTED,
+  parseSandbox,
+  storedValue,
+  type SandboxQuery,
+  type SandboxRow,
+  type StoredSandbox,
+  type Usage,
+} from './tables/sandbox-row.ts';
 
-export interface PortRecord {
-  port: number;
-  visibility: 'private' | 'public';
-}
-
-/** What a sandbox that is being made starts from, if not from a template. */
-export interface Origin {
-  snapshot: SnapshotId;
-  memory: boolean;
-  /** Whether it is to run when it is made. */
-  start: boolean;
-}
-
-/** A change of several steps that is under way: what a server that was killed finishes. */
-export interface RollbackOperation {
-  kind: 'rollback';
-  to: SnapshotId;
-  memory: boolean;
-  kept: SnapshotId;
-}
-
-export interface ResizeOperation {
-  kind: 'resize';
-  /** Those that change, as they will be. */
-  limits: Partial<Pick<Limits, 'cpus' | 'memoryBytes' | 'pids' | 'diskBytes'>>;
-}
-
-/** A sandbox as the control plane records it. */
-export interface SandboxRow {
-  id: SandboxId;
-  project: string;
-  name: string | null;
-  state: SandboxState;
-  reason: string | null;
-  message: string | null;
-  backend: string;
-  runtime: string | null;
-  spec: SandboxSpec;
-  labels: Record<string, string>;
-  ports: PortRecord[];
-  timeoutMs: number | null;
-  onTimeout: OnTimeout;
-  expiresAtMs: number | null;
-  incarnation: number;
-  /** What the platform calls the last incarnation that ran. */
-  uid: string | null;
-  createdAtMs: number;
-  startedAtMs: number | null;
-  pausedAs: Pause | null;
-  /** Null if it has no policy at all: those are never looked at. */
-  idle: IdlePolicy | null;
-  leaseUntilMs: number | null;
-  usedAtMs: number | null;
-  /** Null keeps everything. */
-  retention: Retention | null;
-  onBoot: OnBoot;
-  base: SnapshotId | null;
-  turn: number;
-  origin: Origin | null;
-  operation: RollbackOperation | ResizeOperation | null;
-  /** How large its memory on disk was when it was hibernated last. */
-  imageBytes: number | null;
-}
-
-interface StoredRow {
-  id: string;
-  project: string;
-  name: string | null;
-  state: string;
-  reason: string | null;
-  message: string | null;
-  backend: string;
-  runtime: string | null;
-  spec: string;
-  labels: string;
-  ports: string;
-  timeout_ms: number | null;
-  on_timeout: string;
-  expires_at: number | null;
-  incarnation: number;
-  uid: string | null;
-  created_at: number;
-  started_at: number | null;
-  paused_as: string | null;
-  idle: string | null;
-  lease_until: number | null;
-  used_at: number | null;
-  retention: string | null;
-  on_boot: string;
-  base: string | null;
-  turn: number;
-  origin: string | null;
-  deed: string | null;
-  image_bytes: number | null;
-}
-
-export interface SandboxQuery {
-  project?: string;
-  state?: SandboxState;
-  labels?: Record<string, string>;
-  /** Rows after this one, newest first. */
-  after?: { createdAtMs: number; id: string };
-  limit?: number;
-}
-
-export interface Usage {
-  sandboxes: number;
-  cpus: number;
-  memoryBytes: number;
-  diskBytes: number;
-  pids: number;
-}
+export { NO_IDLE_POLICY, NO_RETENTION, recorded } from './tables/sandbox-row.ts';
+export type {
+  Origin,
+  PortRecord,
+  ResizeOperation,
+  RollbackOperation,
+  SandboxQuery,
+  SandboxRow,
+  Usage,
+} from './tables/sandbox-row.ts';
 
 export interface SandboxRecords {
   insert(row: SandboxRow): void;
@@ -180,49 +81,18 @@ export interface SandboxRecords {
   lowerTimeouts(maximumMs: number, nowMs: number): SandboxRow[];
 }
 
-const COLUMNS = {
-  name: 'name',
-  state: 'state',
-  reason: 'reason',
-  message: 'message',
-  backend: 'backend',
-  runtime: 'runtime',
-  spec: 'spec',
-  labels: 'labels',
-  ports: 'ports',
-  timeoutMs: 'timeout_ms',
-  onTimeout: 'on_timeout',
-  expiresAtMs: 'expires_at',
-  incarnation: 'incarnation',
-  uid: 'uid',
-  startedAtMs: 'started_at',
-  pausedAs: 'paused_as',
-  idle: 'idle',
-  leaseUntilMs: 'lease_until',
-  usedAtMs: 'used_at',
-  retention: 'retention',
-  onBoot: 'on_boot',
-  base: 'base',
-  turn: 'turn',
-  origin: 'origin',
-  operation: 'deed',
-  imageBytes: 'image_bytes',
-} as const;
-
-const INSERTED = { id: 'id', project: 'project', createdAtMs: 'created_at', ...COLUMNS } as const;
-
 export function sandboxRecords(database: Database): SandboxRecords {
   const specs = sealedSpecs(database.box);
-  const parse = (row: StoredRow | undefined) =>
-    row && parsed(row, specs.parsed(`sandboxes/${row.id}`, row.spec));
+  const parse = (row: StoredSandbox | undefined) =>
+    row && parseSandbox(row, specs.parsed(`sandboxes/${row.id}`, row.spec));
   const column = (id: string, key: string, value: unknown) =>
-    key === 'spec' ? specs.stored(`sandboxes/${id}`, value as SandboxSpec) : stored(value);
+    key === 'spec' ? specs.stored(`sandboxes/${id}`, value as SandboxSpec) : storedValue(value);
   const records: SandboxRecords = {
     insert(row) {
       try {
-        const keys = Object.keys(INSERTED) as (keyof typeof INSERTED)[];
+        const keys = Object.keys(SANDBOX_INSERTED) as (keyof typeof SANDBOX_INSERTED)[];
         database.run(
-          `INSERT INTO sandboxes (${Object.values(INSERTED).join(', ')}) VALUES (${keys.map(() => '?').join(', ')})`,
+          `INSERT INTO sandboxes (${Object.values(SANDBOX_INSERTED).join(', ')}) VALUES (${keys.map(() => '?').join(', ')})`,
           ...keys.map((key) => column(row.id, key, row[key])),
         );
       } catch (error) {
@@ -234,9 +104,11 @@ export function sandboxRecords(database: Database): SandboxRecords {
         throw error;
       }
     },
-    get: (id) => parse(database.get<StoredRow>('SELECT * FROM sandboxes WHERE id = ?', id)),
+    get: (id) => parse(database.get<StoredSandbox>('SELECT * FROM sandboxes WHERE id = ?', id)),
     byName: (project, name) =>
-      parse(database.get<StoredRow>('SELECT * FROM sandboxes WHERE project = ? AND name = ?', project, name)),
+      parse(
+        database.get<StoredSandbox>('SELECT * FROM sandboxes WHERE project = ? AND name = ?', project, name),
+      ),
     list(query) {
       const conditions: string[] = ['1'];
       const values: (string | number)[] = [];
@@ -256,7 +128,7 @@ export function sandboxRecords(database: Database): SandboxRecords {
       if (query.after) where('(created_at, id) < (?, ?)', query.after.createdAtMs, query.after.id);
       values.push(query.limit ?? -1);
       return database
-        .all<StoredRow>(
+        .all<StoredSandbox>(
           `SELECT * FROM sandboxes WHERE ${conditions.join(' AND ')} ORDER BY created_at DESC, id DESC LIMIT ?`,
           ...values,
         )
@@ -273,13 +145,13 @@ export function sandboxRecords(database: Database): SandboxRecords {
         if (changes.state !== undefined && changes.state !== before.state)
           requireTransition(id, before.state, changes.state);
         const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [
-          keyof typeof COLUMNS,
+          keyof typeof SANDBOX_COLUMNS,
           unknown,
         ][];
         if (entries.length > 0) {
           const values = entries.map(([key, value]) => column(id, key, value));
           database.run(
-            `UPDATE sandboxes SET ${entries.map(([key]) => `${COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`,
+            `UPDATE sandboxes SET ${entries.map(([key]) => `${SANDBOX_COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`,
             ...values,
             id,
           );
@@ -287,14 +159,16 @@ export function sandboxRecords(database: Database): SandboxRecords {
         return records.get(id)!;
       }),
     withIdlePolicy: () =>
-      database.all<StoredRow>('SELECT * FROM sandboxes WHERE idle IS NOT NULL').map((row) => parse(row)!),
+      database.all<StoredSandbox>('SELECT * FROM sandboxes WHERE idle IS NOT NULL').map((row) => parse(row)!),
     hasIdlePolicy: () => database.get('SELECT 1 FROM sandboxes WHERE idle IS NOT NULL LIMIT 1') !== undefined,
     withRetention: () =>
       database
-        .all<StoredRow>('SELECT * FROM sandboxes WHERE retention IS NOT NULL')
+        .all<StoredSandbox>('SELECT * FROM sandboxes WHERE retention IS NOT NULL')
         .map((row) => parse(row)!),
     standingOn: (snapshot) =>
-      database.all<StoredRow>('SELECT * FROM sandboxes WHERE base = ?', snapshot).map((row) => parse(row)!),
+      database
+        .all<StoredSandbox>('SELECT * FROM sandboxes WHERE base = ?', snapshot)
+        .map((row) => parse(row)!),
     used: (times) =>
       database.transaction(() => {
         for (const [id, atMs] of times)
@@ -342,11 +216,11 @@ export function sandboxRecords(database: Database): SandboxRecords {
       ),
     inMemory: () =>
       database
-        .all<StoredRow>(`SELECT * FROM sandboxes WHERE state = 'active' OR paused_as = 'frozen'`)
+        .all<StoredSandbox>(`SELECT * FROM sandboxes WHERE state = 'active' OR paused_as = 'frozen'`)
         .map((row) => parse(row)!),
     expired: (nowMs) =>
       database
-        .all<StoredRow>(`SELECT * FROM sandboxes WHERE expires_at <= ?`, nowMs)
+        .all<StoredSandbox>(`SELECT * FROM sandboxes WHERE expires_at <= ?`, nowMs)
         .map((row) => parse(row)!),
     shorten: (nowMs, leastMs) =>
       void database.run(
@@ -357,7 +231,7 @@ export function sandboxRecords(database: Database): SandboxRecords {
     lowerTimeouts: (maximumMs, nowMs) =>
       // What is being destroyed has a time at which that is tried again.
       database
-        .all<StoredRow>(
+        .all<StoredSandbox>(
           `UPDATE sandboxes SET timeout_ms = min(ifnull(timeout_ms, ?1), ?1),
              expires_at = iif(state = 'active', min(ifnull(expires_at, ?2), ?2), min(expires_at, ?2))
            WHERE state <> 'destroying' AND (timeout_ms IS NULL OR timeout_ms > ?1) RETURNING *`,
@@ -370,55 +244,3 @@ export function sandboxRecords(database: Database): SandboxRecords {
   };
   return records;
 }
-
-function stored(value: unknown): string | number | null {
-  return typeof value === 'object' && value !== null
-    ? JSON.stringify(value)
-    : (value as string | number | null);
-}
-
-function parsed(row: StoredRow, spec: SandboxSpec): SandboxRow {
-  return {
-    id: row.id as SandboxId,
-    project: row.project,
-    name: row.name,
-    state: row.state as SandboxState,
-    reason: row.reason,
-    message: row.message,
-    backend: row.backend,
-    runtime: row.runtime,
-    spec,
-    labels: JSON.parse(row.labels) as Record<string, string>,
-    ports: JSON.parse(row.ports) as PortRecord[],
-    timeoutMs: row.timeout_ms,
-    onTimeout: row.on_timeout as OnTimeout,
-    expiresAtMs: row.expires_at,
-    incarnation: row.incarnation,
-    uid: row.uid,
-    createdAtMs: row.created_at,
-    startedAtMs: row.started_at,
-    pausedAs: row.paused_as as Pause | null,
-    idle: json<IdlePolicy>(row.idle),
-    leaseUntilMs: row.lease_until,
-    usedAtMs: row.used_at,
-    retention: json<Retention>(row.retention),
-    onBoot: row.on_boot as OnBoot,
-    base: row.base as SnapshotId | null,
-    turn: row.turn,
-    origin: json<Origin>(row.origin),
-    operation: json<RollbackOperation | ResizeOperation>(row.deed),
-    imageBytes: row.image_bytes,
-  };
-}
-
-function json<T>(text: string | null): T | null {
-  return text === null ? null : (JSON.parse(text) as T);
-}
-
-/** A policy as it is recorded: one that never does anything is none. */
-export function recorded<T extends IdlePolicy | Retention>(policy: T): T | null {
-  return Object.values(policy).some((bound) => bound !== null) ? policy : null;
-}
-
-export const NO_IDLE_POLICY: IdlePolicy = IdlePolicySchema.parse({});
-export const NO_RETENTION: Retention = RetentionSchema.parse({});

@@ -1,76 +1,18 @@
-import {
-  CayError,
-  type Snapshot,
-  type SandboxId,
-  type SandboxSpec,
-  type SnapshotId,
-} from '@cay/sdk/protocol';
+import { CayError, type SandboxSpec } from '@cay/sdk/protocol';
 import { sealedSpecs } from './sealing/sealed-spec.ts';
 import { sharedFiles } from './shared-files.ts';
 import type { Database } from './database.ts';
+import { storedValue } from './tables/sandbox-row.ts';
+import {
+  SNAPSHOT_COLUMNS,
+  parseSnapshot,
+  type SnapshotQuery,
+  type SnapshotRow,
+  type StoredSnapshot,
+} from './tables/snapshot-row.ts';
 
-/**
- * - `taking`: it may exist or not; nobody was told of it.
- * - `kept`: it exists, here or in the archive store.
- * - `passing`: it exists for one comparison and is shown to nobody.
- * - `removing`: it may be gone already.
- */
-export type SnapshotState = 'taking' | 'kept' | 'passing' | 'removing';
-
-/** A snapshot as the control plane records it. */
-export interface SnapshotRow {
-  id: SnapshotId;
-  project: string;
-  sandbox: SandboxId;
-  parent: SnapshotId | null;
-  name: string | null;
-  turn: number | null;
-  cause: Snapshot['cause'];
-  labels: Record<string, string>;
-  memory: boolean;
-  runtime: string | null;
-  spec: SandboxSpec;
-  quiet: boolean;
-  state: SnapshotState;
-  /** Whether the backend answers for it. If not it is `object` in the archive store, whole. */
-  here: boolean;
-  /** What it is, or may be, in the archive store. */
-  object: string | null;
-  /** What it takes on disk for itself, and was counted when it was taken; null if nobody knows. */
-  fileBytes: number | null;
-  memoryBytes: number | null;
-  createdAtMs: number;
-}
-
-interface StoredSnapshot {
-  id: string;
-  project: string;
-  sandbox: string;
-  parent: string | null;
-  name: string | null;
-  turn: number | null;
-  cause: string;
-  labels: string;
-  memory: number;
-  runtime: string | null;
-  spec: string;
-  quiet: number;
-  state: string;
-  here: number;
-  object: string | null;
-  file_bytes: number | null;
-  memory_bytes: number | null;
-  created_at: number;
-}
-
-export interface SnapshotQuery {
-  project?: string;
-  sandbox?: string;
-  labels?: Record<string, string>;
-  /** Rows after this one, newest first. */
-  after?: { createdAtMs: number; id: string };
-  limit?: number;
-}
+export { showSnapshot } from './tables/snapshot-row.ts';
+export type { SnapshotRow, SnapshotState } from './tables/snapshot-row.ts';
 
 export interface SnapshotRecords {
   /** Rejects `already_exists` for a name that the sandbox's snapshots have. */
@@ -116,34 +58,13 @@ export interface SnapshotRecords {
   delete(id: string): void;
 }
 
-const COLUMNS = {
-  id: 'id',
-  project: 'project',
-  sandbox: 'sandbox',
-  parent: 'parent',
-  name: 'name',
-  turn: 'turn',
-  cause: 'cause',
-  labels: 'labels',
-  memory: 'memory',
-  runtime: 'runtime',
-  spec: 'spec',
-  quiet: 'quiet',
-  state: 'state',
-  here: 'here',
-  object: 'object',
-  fileBytes: 'file_bytes',
-  memoryBytes: 'memory_bytes',
-  createdAtMs: 'created_at',
-} as const satisfies Record<keyof SnapshotRow, string>;
-
 export function snapshotRecords(database: Database): SnapshotRecords {
   const specs = sealedSpecs(database.box);
   const shared = sharedFiles(database);
   const parse = (row: StoredSnapshot | undefined) =>
-    row && parsed(row, specs.parsed(`snapshots/${row.id}`, row.spec));
+    row && parseSnapshot(row, specs.parsed(`snapshots/${row.id}`, row.spec));
   const column = (id: string, key: string, value: unknown) =>
-    key === 'spec' ? specs.stored(`snapshots/${id}`, value as SandboxSpec) : stored(value);
+    key === 'spec' ? specs.stored(`snapshots/${id}`, value as SandboxSpec) : storedValue(value);
   const one = (condition: string, ...values: (string | number)[]) =>
     parse(database.get<StoredSnapshot>(`SELECT * FROM snapshots WHERE ${condition}`, ...values));
   const many = (condition: string, ...values: (string | number)[]) =>
@@ -152,10 +73,10 @@ export function snapshotRecords(database: Database): SnapshotRecords {
       .map((row) => parse(row)!);
   const records: SnapshotRecords = {
     insert(row) {
-      const keys = Object.keys(COLUMNS) as (keyof SnapshotRow)[];
+      const keys = Object.keys(SNAPSHOT_COLUMNS) as (keyof SnapshotRow)[];
       try {
         database.run(
-          `INSERT INTO snapshots (${Object.values(COLUMNS).join(', ')}) VALUES (${keys.map(() => '?').join(', ')})`,
+          `INSERT INTO snapshots (${Object.values(SNAPSHOT_COLUMNS).join(', ')}) VALUES (${keys.map(() => '?').join(', ')})`,
           ...keys.map((key) => column(row.id, key, row[key])),
         );
       } catch (error) {
@@ -212,7 +133,7 @@ export function snapshotRecords(database: Database): SnapshotRecords {
         unknown,
       ][];
       const changed = database.run(
-        `UPDATE snapshots SET ${entries.map(([key]) => `${COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`,
+        `UPDATE snapshots SET ${entries.map(([key]) => `${SNAPSHOT_COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`,
         ...entries.map(([key, value]) => column(id, key, value)),
         id,
       );
@@ -243,71 +164,4 @@ export function snapshotRecords(database: Database): SnapshotRecords {
       }),
   };
   return records;
-}
-
-export function showSnapshot(row: SnapshotRow): Snapshot {
-  const {
-    id,
-    sandbox,
-    project,
-    parent,
-    name,
-    turn,
-    cause,
-    labels,
-    memory,
-    runtime,
-    quiet,
-    here,
-    createdAtMs,
-    fileBytes,
-    memoryBytes,
-  } = row;
-  return {
-    id,
-    sandbox,
-    project,
-    parent,
-    name,
-    turn,
-    cause,
-    labels,
-    memory,
-    runtime,
-    template: row.spec.template,
-    quiet,
-    archived: !here,
-    bytes: fileBytes === null && memoryBytes === null ? null : (fileBytes ?? 0) + (memoryBytes ?? 0),
-    createdAtMs,
-  };
-}
-
-function stored(value: unknown): string | number | null {
-  if (typeof value === 'boolean') return value ? 1 : 0;
-  return typeof value === 'object' && value !== null
-    ? JSON.stringify(value)
-    : (value as string | number | null);
-}
-
-function parsed(row: StoredSnapshot, spec: SandboxSpec): SnapshotRow {
-  return {
-    id: row.id as SnapshotId,
-    project: row.project,
-    sandbox: row.sandbox as SandboxId,
-    parent: row.parent as SnapshotId | null,
-    name: row.name,
-    turn: row.turn,
-    cause: row.cause as Snapshot['cause'],
-    labels: JSON.parse(row.labels) as Record<string, string>,
-    memory: row.memory !== 0,
-    runtime: row.runtime,
-    spec,
-    quiet: row.quiet !== 0,
-    state: row.state as SnapshotState,
-    here: row.here !== 0,
-    object: row.object,
-    fileBytes: row.file_bytes,
-    memoryBytes: row.memory_bytes,
-    createdAtMs: row.created_at,
-  };
 }

@@ -1,9 +1,8 @@
 /**
- * A store in a directory of this machine, or of one that is mounted. An object is a file of its name. It is
- * written beside its place, under a name that no object can have, and put there in one step when all of it is
- * on the disk.
+ * A store in a local or mounted directory. Each object is one file with the object's name. `put` writes to a
+ * temporary file whose name no object can have, syncs it, and renames it to the object's name.
  *
- * One process at a time opens a directory: opening sweeps away what an earlier one has left half written.
+ * One process at a time opens a directory: opening removes the temporary files of interrupted puts.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { constants } from 'node:fs';
@@ -19,7 +18,7 @@ const CHUNK_BYTES = 1024 * 1024;
 const TEMPORARY = '.put-';
 
 export interface DirectoryStoreOptions {
-  /** Made if it is missing. */
+  /** Created if it is missing. */
   dir: string;
 }
 
@@ -54,12 +53,12 @@ export async function openDirectoryStore({ dir }: DirectoryStoreOptions): Promis
         }
         signal?.throwIfAborted();
         await rename(temporary, join(dir, name));
-        // Without this the new name may be forgotten when the power goes.
+        // Makes the rename durable.
         await syncDirectory(dir);
       } catch (error) {
         await rm(temporary, { force: true });
         if (isDiskFull(error))
-          throw new CayError('resource_exhausted', `Cannot keep "${name}": the disk is full`, {
+          throw new CayError('resource_exhausted', `Cannot store object "${name}": the disk is full`, {
             cause: error,
           });
         throw error;
@@ -70,7 +69,7 @@ export async function openDirectoryStore({ dir }: DirectoryStoreOptions): Promis
       requireObjectName(name);
       const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
       const file = (await describe(name)) && (await open(join(dir, name), flags).catch(absent));
-      if (!file) throw new CayError('not_found', `There is no "${name}" in the store`);
+      if (!file) throw new CayError('not_found', `No object "${name}" in the store`);
       try {
         for (;;) {
           signal?.throwIfAborted();

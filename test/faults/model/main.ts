@@ -13,6 +13,9 @@ import { newModel } from './model.ts';
 import { playRound } from './round.ts';
 import { STRIKES } from './strikes.ts';
 
+// Servers make no sandboxes of their own beside those that are looked at.
+process.env['CAY_PROBE'] ??= 'off';
+
 const { values } = parseArgs({
   options: {
     rounds: { type: 'string', default: '100' },

@@ -5,7 +5,7 @@ import { agentSandboxBackend } from '../../../server/src/backends/kubernetes/age
 import { kubernetesJobBackend } from '../../../server/src/backends/kubernetes/job/kubernetes-job.ts';
 import { memoryBackend } from '../../../server/src/backends/memory/memory.ts';
 import { parsePlatformRules } from '../../../server/src/backends/composite/platform-rules.ts';
-import { routerBackend, type RouterBackend } from '../../../server/src/backends/composite/composite.ts';
+import { platformsBackend, type PlatformsBackend } from '../../../server/src/backends/composite/platforms.ts';
 import { drain } from '../../conformance/box.ts';
 import { kubectl, type Kubectl } from '../cluster/kubectl.ts';
 import { BASE_IMAGE, GUEST_IMAGE } from '../cluster/sandbox-images.ts';
@@ -21,7 +21,7 @@ describe.skipIf(why !== undefined)('the router on a cluster', () => {
   const spec = (platform: string) =>
     SandboxSpecSchema.parse({ platform, limits: { diskBytes: null, pids: null } });
   let api: Kubectl;
-  let router: RouterBackend;
+  let router: PlatformsBackend;
 
   beforeAll(async () => {
     api = await kubectl(cluster);
@@ -34,14 +34,14 @@ describe.skipIf(why !== undefined)('the router on a cluster', () => {
     api?.close();
   });
 
-  function open(): Promise<RouterBackend> {
+  function open(): Promise<PlatformsBackend> {
     const settings = {
       kubeconfig: cluster.kubeconfig,
       guestImage: GUEST_IMAGE,
       baseImage: BASE_IMAGE,
       pullPolicy: 'Never' as const,
     };
-    return routerBackend({
+    return platformsBackend({
       platforms: [
         { name: 'here', open: async () => memoryBackend() },
         { name: 'jobs', open: () => kubernetesJobBackend({ ...settings, namespace: names.jobs }) },
@@ -59,10 +59,10 @@ describe.skipIf(why !== undefined)('the router on a cluster', () => {
   }
 
   it('makes each sandbox on the platform that was chosen, and finds it there from the next server too', async () => {
-    expect(router.choose({ labels: { batch: 'true' } })).toBe('jobs');
-    expect(router.choose({ labels: {} })).toBe('here');
+    expect(router.platforms.choose({ labels: { batch: 'true' } })).toBe('jobs');
+    expect(router.platforms.choose({ labels: {} })).toBe('here');
     const made = new Map<string, SandboxId>();
-    for (const platform of router.platforms) {
+    for (const platform of router.platforms.names) {
       const id = newId('sbx');
       await router.ensure(id, platform === 'here' ? SandboxSpecSchema.parse({ platform }) : spec(platform));
       expect(await run(id)).toBe(0);

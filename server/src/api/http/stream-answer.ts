@@ -4,7 +4,7 @@
 import type { ServerResponse } from 'node:http';
 import { TLSSocket } from 'node:tls';
 import type { Context } from 'hono';
-import { orLate } from '../../lib/or-late.ts';
+import { valueWithin } from '../../lib/timeout.ts';
 import { errorAnswer, wireError } from './error-answer.ts';
 import type { Env } from './route.ts';
 import { traceOf } from './trace.ts';
@@ -128,7 +128,7 @@ export async function* encodeEvents<T>(
   try {
     for (;;) {
       pending ??= iterator.next();
-      const result = await orLate(pending, options.heartbeatMs ?? HEARTBEAT_MS);
+      const result = await valueWithin(pending, options.heartbeatMs ?? HEARTBEAT_MS);
       if (result === undefined) {
         yield heartbeat;
         continue;

@@ -9,9 +9,9 @@ import {
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control, Comparison } from '../../control/control.ts';
-import { patchOf } from '../../lib/patches/patch.ts';
-import { statOf } from '../../lib/patches/stat.ts';
-import { tarNames } from '../../lib/patches/tar-names.ts';
+import { patchOf } from '../../control/snapshots/patches/patch.ts';
+import { statOf } from '../../control/snapshots/patches/stat.ts';
+import { tarNames } from '../../control/snapshots/patches/tar-names.ts';
 import { SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { sendLargeJson } from '../http/send-large-json.ts';

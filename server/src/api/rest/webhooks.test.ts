@@ -257,7 +257,7 @@ describe('the address of a webhook', () => {
     expect(delivery).toMatchObject({
       ok: false,
       status: null,
-      error: expect.stringContaining('not one that webhooks may reach'),
+      error: expect.stringContaining('webhooks may not reach its address'),
     });
     expect(receiver.received).toEqual([]);
   });

@@ -1,72 +1,77 @@
-/** Snapshots are on the platform of their sandbox, and all that is made of them is there too. */
+/** Snapshots are on the member of their sandbox, and so are the sandboxes made from them. */
 import { CayError, type SandboxId, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
-import { canSnapshot, type Backend, type SnapshotFacts, type Snapshotting } from '../backend.ts';
+import type { CallScope, SnapshotFacts, Snapshotting } from '../backend.ts';
 import { requireSnapshotId } from '../support/check.ts';
-import { ownSpec, type Platforms } from './platforms.ts';
-import type { Place, Locations } from './locations.ts';
+import type { Locations, Member } from './locations.ts';
+import { ownSpec, type Members } from './members.ts';
 
-export interface RoutedSnapshotsOptions {
-  platforms: Platforms;
+export interface CompositeSnapshotsOptions {
+  members: Members;
   where: Locations;
-  placeOf(id: SandboxId, spec: SandboxSpec): Promise<Place>;
+  placeOf(id: SandboxId, spec: SandboxSpec, scope?: CallScope): Promise<Member>;
 }
 
 interface SnapshotPlace {
   name: string;
-  backend: Backend & Snapshotting;
+  backend: Snapshotting;
 }
 
-export function routedSnapshots({ platforms, where, placeOf }: RoutedSnapshotsOptions): Snapshotting {
-  function able({ name, backend }: Place, action: string): SnapshotPlace {
-    if (canSnapshot(backend)) return { name, backend };
-    throw new CayError('unsupported', `Cannot ${action}: platform "${name}" has no snapshots`, {
-      details: { platform: name },
+export function compositeSnapshots({ members, where, placeOf }: CompositeSnapshotsOptions): Snapshotting {
+  const { noun } = members;
+
+  function able({ name, backend }: Member, action: string): SnapshotPlace {
+    const snapshots = backend.ability('snapshots');
+    if (snapshots) return { name, backend: snapshots };
+    throw new CayError('unsupported', `Cannot ${action}: ${noun} "${name}" has no snapshots`, {
+      details: { [noun]: name },
     });
   }
 
-  const first = async (): Promise<Place> => ({
-    name: platforms.first,
-    backend: await platforms.get(platforms.first),
+  const fallback = async (): Promise<Member> => ({
+    name: members.fallback,
+    backend: await members.get(members.fallback),
   });
 
-  /** Where the snapshot is. */
-  async function of(snapshot: SnapshotId): Promise<SnapshotPlace> {
-    const found = await where.snapshot(snapshot);
+  /** The member that has the snapshot. */
+  async function of(snapshot: SnapshotId, scope?: CallScope): Promise<SnapshotPlace> {
+    const found = await where.snapshot(snapshot, scope);
     if (found) return able(found, `use snapshot "${snapshot}"`);
     throw new CayError('not_found', `Cannot find snapshot "${snapshot}"`, { details: { what: 'snapshot' } });
   }
 
-  const told = ({ spec, ...facts }: SnapshotFacts, platform: string): SnapshotFacts => ({
+  const labelled = ({ spec, ...facts }: SnapshotFacts, name: string): SnapshotFacts => ({
     ...facts,
-    spec: { ...spec, platform },
+    spec: members.label(spec, name),
   });
 
   function elsewhere(action: string, snapshot: SnapshotId, here: string, there: string): CayError {
     return new CayError(
       'failed_precondition',
-      `Cannot ${action}: snapshot "${snapshot}" is on platform "${there}", not on "${here}"`,
+      `Cannot ${action}: snapshot "${snapshot}" is on ${noun} "${there}", not on "${here}"`,
       {
-        details: { platform: there },
-        hint: `take it out as an archive and import that on "${here}"`,
+        details: { [noun]: there },
+        hint: `use it on "${there}"; an archive of it can be imported by another backend of the same kind`,
       },
     );
   }
 
   return {
     async snapshot(id, snapshot, options) {
-      const { name, backend } = able(
-        (await where.sandbox(id)) ?? (await first()),
-        `take a snapshot of sandbox "${id}"`,
-      );
+      const member = (await where.sandbox(id, options)) ?? (await fallback());
+      const { name, backend } = able(member, `take a snapshot of sandbox "${id}"`);
       requireSnapshotId(snapshot);
-      // Before the operation: what is left of one that fails is looked for there.
-      where.note(snapshot, where.told(snapshot) ?? name);
-      return told(await backend.snapshot(id, snapshot, options), name);
+      // Noted first: the remains of a failed snapshot are then looked for there.
+      where.note(snapshot, where.noted(snapshot) ?? name);
+      return labelled(await backend.snapshot(id, snapshot, options), name);
     },
 
-    async snapshots(options) {
-      const answers = await platforms.each(async (backend, name) =>
-        canSnapshot(backend) ? (await backend.snapshots(options)).map((facts) => told(facts, name)) : [],
+    async snapshots(scope) {
+      const answers = await members.each(
+        async (backend, name) =>
+          ((await backend.ability('snapshots')?.snapshots(scope)) ?? []).map((facts) =>
+            labelled(facts, name),
+          ),
+        scope,
       );
       return answers.flatMap((each) => {
         if ('answer' in each) return each.answer;
@@ -74,60 +79,56 @@ export function routedSnapshots({ platforms, where, placeOf }: RoutedSnapshotsOp
       });
     },
 
-    async removeSnapshot(snapshot, options) {
-      const found = await where.snapshot(snapshot);
-      if (found && canSnapshot(found.backend)) await found.backend.removeSnapshot(snapshot, options);
+    async removeSnapshot(snapshot, scope) {
+      const found = await where.snapshot(snapshot, scope);
+      await found?.backend.ability('snapshots')?.removeSnapshot(snapshot, scope);
       where.forget(snapshot);
     },
 
-    async clone(id, spec, snapshot, options) {
-      const from = await of(snapshot);
-      if (spec.platform !== undefined && spec.platform !== from.name) {
-        throw elsewhere(`make sandbox "${id}"`, snapshot, platforms.require(spec.platform), from.name);
-      }
-      await placeOf(id, { ...spec, platform: from.name });
+    async clone(id, spec, snapshot, options = {}) {
+      const from = await of(snapshot, options);
+      const wanted = members.target(spec, options);
+      if (wanted !== undefined && wanted !== from.name)
+        throw elsewhere(`make sandbox "${id}"`, snapshot, wanted, from.name);
+      await placeOf(id, members.label(spec, from.name), options);
       return from.backend.clone(id, ownSpec(spec), snapshot, options);
     },
 
     async rollback(id, snapshot, options) {
-      const sandbox = await where.sandbox(id);
-      const { name, backend } = able(sandbox ?? (await first()), `roll sandbox "${id}" back`);
-      const from = sandbox && (await where.snapshot(snapshot));
+      const sandbox = await where.sandbox(id, options);
+      const { name, backend } = able(sandbox ?? (await fallback()), `roll sandbox "${id}" back`);
+      const from = sandbox && (await where.snapshot(snapshot, options));
       if (from && from.name !== name) throw elsewhere(`roll sandbox "${id}" back`, snapshot, name, from.name);
       return backend.rollback(id, snapshot, options);
     },
 
     fileBytes: async (snapshot) => (await of(snapshot)).backend.fileBytes?.(snapshot),
 
-    async *changes(from, to, options) {
-      const [before, after] = [await of(from), await of(to)];
+    async *changes(from, to, scope) {
+      const [before, after] = [await of(from, scope), await of(to, scope)];
       if (before.name !== after.name)
         throw elsewhere(`compare with snapshot "${from}"`, to, before.name, after.name);
-      yield* before.backend.changes(from, to, options);
+      yield* before.backend.changes(from, to, scope);
     },
 
     snapshotFiles: (snapshot) => ({
-      async *read(path, options) {
-        yield* (await of(snapshot)).backend.snapshotFiles(snapshot).read(path, options);
+      async *read(path, scope) {
+        yield* (await of(snapshot, scope)).backend.snapshotFiles(snapshot).read(path, scope);
       },
-      async *tar(paths, options) {
-        yield* (await of(snapshot)).backend.snapshotFiles(snapshot).tar(paths, options);
+      async *tar(paths, scope) {
+        yield* (await of(snapshot, scope)).backend.snapshotFiles(snapshot).tar(paths, scope);
       },
     }),
 
     async *exportSnapshot(snapshot, options) {
-      yield* (await of(snapshot)).backend.exportSnapshot(snapshot, options);
+      yield* (await of(snapshot, options)).backend.exportSnapshot(snapshot, options);
     },
 
-    async importSnapshot(snapshot, archive, { platform, ...options } = {}) {
+    async importSnapshot(snapshot, archive, { platform: name = members.fallback, ...options } = {}) {
       requireSnapshotId(snapshot);
-      const name = platform === undefined ? platforms.first : platforms.require(platform);
-      const { backend } = able(
-        { name, backend: await platforms.get(name) },
-        `take in snapshot "${snapshot}"`,
-      );
+      const { backend } = able({ name, backend: await members.get(name) }, `import snapshot "${snapshot}"`);
       where.note(snapshot, name);
-      return told(await backend.importSnapshot(snapshot, archive, options), name);
+      return labelled(await backend.importSnapshot(snapshot, archive, options), name);
     },
   };
 }

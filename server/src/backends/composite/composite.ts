@@ -1,57 +1,33 @@
 /**
- * The router: several backends behind one contract. Each sandbox is on one platform, which does everything
- * for it.
+ * Many backends as one: every verb goes to the member that has the sandbox.
  *
- * It keeps nothing of its own. Where something is its platform knows, and whoever has records says so
- * beforehand (`place`). The platforms never hear of each other: a spec comes to them without its `platform`,
- * so that a backend has the same sandboxes with a router before it and without.
+ * It stores nothing. Where a sandbox is, its member knows; the caller can note it in advance (`locations`).
+ * Members never learn of each other: a spec reaches them without its `platform`, so that a backend has the
+ * same sandboxes with a composite before it and without.
  */
+import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import {
-  ABILITIES,
-  CayError,
-  type Ability,
-  type Capabilities,
-  type Platform,
-  type SandboxId,
-  type SandboxSpec,
-} from '@cay/sdk/protocol';
-import {
-  canFreeze,
-  canHibernate,
-  canMeasure,
-  canResize,
-  canSuspend,
-  canSweep,
+  abilityOf,
+  type AbilityName,
   type Backend,
-  type CallOptions,
+  type BackendAbilities,
+  type CallScope,
   type Freezing,
   type Hibernating,
   type Measuring,
-  type Observation,
-  type Orphan,
   type Resizing,
-  type Routing,
   type Snapshotting,
   type Suspending,
   type Sweeping,
 } from '../backend.ts';
 import { requireSandboxId } from '../support/check.ts';
-import { platformByLabels, type PlatformRule } from './platform-rules.ts';
-import { openPlatforms, ownSpec, type PlatformSource } from './platforms.ts';
+import { compositeSnapshots } from './composite-snapshots.ts';
 import { leastCapacity } from './least-capacity.ts';
-import { routedSnapshots } from './composite-snapshots.ts';
-import { locations, type Place } from './locations.ts';
+import { locations, type Locations, type Member } from './locations.ts';
+import { ownSpec, type Members } from './members.ts';
 
-export interface RouterOptions {
-  /** The first is the default. */
-  platforms: readonly PlatformSource[];
-  /** The first that fits chooses for a sandbox that names no platform. */
-  rules?: readonly PlatformRule[];
-  onError?(error: unknown): void;
-}
-
-export type RouterBackend = Backend &
-  Routing &
+/** All verbs, each rejecting `unsupported` where the sandbox's member lacks it. */
+export type Composite = Backend &
   Resizing &
   Freezing &
   Suspending &
@@ -60,189 +36,154 @@ export type RouterBackend = Backend &
   Measuring &
   Sweeping;
 
-export async function routerBackend({
-  platforms: sources,
-  rules = [],
-  onError = () => {},
-}: RouterOptions): Promise<RouterBackend> {
-  const names = sources.map(({ name }) => name);
-  const stray = rules.find(({ platform }) => !names.includes(platform));
-  if (stray) {
-    throw new CayError(
-      'invalid_argument',
-      `The rule for label "${stray.label}" names platform "${stray.platform}", which is none`,
-      {
-        hint: `Known platforms: ${names.join(', ')}`,
-      },
-    );
-  }
-  const platforms = await openPlatforms(sources, onError);
-  const where = locations(platforms);
+export interface CompositeOptions {
+  name: string;
+  /** The report for clients, made from those of the members. */
+  capabilities: Backend['capabilities'];
+  /** Abilities of the composite itself. */
+  own?: Partial<Pick<BackendAbilities, 'platforms'>>;
+  where?: Locations;
+}
 
-  /** Where it is, or the default platform, which then says that it does not exist. */
-  async function at(id: SandboxId): Promise<Place> {
-    return (
-      (await where.sandbox(id)) ?? { name: platforms.first, backend: await platforms.get(platforms.first) }
-    );
+export function compositeBackend(members: Members, options: CompositeOptions): Composite {
+  const { where = locations(members) } = options;
+
+  /** The member that has it, or the fallback, which answers that it does not exist. */
+  async function at(id: SandboxId, scope?: CallScope): Promise<Member> {
+    const found = await where.sandbox(id, scope);
+    return found ?? { name: members.fallback, backend: await members.get(members.fallback) };
   }
 
-  async function able<T extends Backend>(
+  async function able<A extends AbilityName>(
     id: SandboxId,
-    can: (backend: Backend) => backend is T,
+    ability: A,
     verb: string,
-  ): Promise<T> {
-    const { name, backend } = await at(id);
-    if (can(backend)) return backend;
-    throw new CayError('unsupported', `Cannot ${verb} sandbox "${id}": platform "${name}" cannot do that`, {
-      details: { platform: name },
-    });
+    scope: CallScope | undefined,
+  ): Promise<BackendAbilities[A]> {
+    const { name, backend } = await at(id, scope);
+    const found = backend.ability(ability);
+    if (found) return found;
+    throw new CayError(
+      'unsupported',
+      `Cannot ${verb} sandbox "${id}": ${members.noun} "${name}" cannot do that`,
+      { details: { [members.noun]: name } },
+    );
   }
 
   /**
-   * Where a sandbox of this spec is or will be. One that is named need not be looked for on the others, which
-   * may be away.
+   * Where a sandbox of this spec is or will be. A named member is not looked for on the others, which may be
+   * away.
    */
-  async function placeOf(id: SandboxId, { platform }: SandboxSpec): Promise<Place> {
+  async function placeOf(id: SandboxId, spec: SandboxSpec, scope: CallScope = {}): Promise<Member> {
     requireSandboxId(id);
-    if (platform !== undefined) platforms.require(platform);
+    const wanted = members.target(spec, scope);
     const known =
-      platform === undefined || (where.told(id) ?? platform) !== platform
-        ? await where.sandbox(id)
+      wanted === undefined || (where.noted(id) ?? wanted) !== wanted
+        ? await where.sandbox(id, scope)
         : undefined;
-    if (known && platform !== undefined && (await known.backend.observe(id)).phase !== 'absent') {
+    if (known && wanted !== undefined && (await known.backend.observe(id, scope)).phase !== 'absent') {
       throw new CayError(
         'already_exists',
-        `Cannot make sandbox "${id}" on platform "${platform}": it exists on "${known.name}"`,
-        {
-          details: { platform: known.name },
-        },
+        `Cannot make sandbox "${id}" on ${members.noun} "${wanted}": it exists on "${known.name}"`,
+        { details: { [members.noun]: known.name } },
       );
     }
-    const name = platform ?? known?.name ?? platforms.first;
-    const place = { name, backend: await platforms.get(name) };
+    const name = wanted ?? known?.name ?? members.fallback;
+    const place = { name, backend: await members.get(name) };
     where.note(id, name);
     return place;
   }
 
-  const router: RouterBackend = {
-    name: 'router',
-    platforms: platforms.names,
-    platform: platforms.get,
-    place: where.note,
+  return {
+    ...compositeSnapshots({ members, where, placeOf }),
+    name: options.name,
+    capabilities: options.capabilities,
 
-    choose: ({ platform, labels }) =>
-      platform === undefined
-        ? (platformByLabels(rules, labels) ?? platforms.first)
-        : platforms.require(platform),
-
-    measures(name) {
-      const backend = platforms.opened(name);
-      return backend !== undefined && canMeasure(backend);
+    ability(name) {
+      const all = { ...options.own, ...offered(this, members) };
+      return abilityOf(all, name);
     },
 
-    async capabilities(options) {
-      const answers = await platforms.each((backend) => backend.capabilities(options));
-      const all = answers.map(({ name, ...each }): Platform =>
-        'answer' in each ? { name, capabilities: each.answer } : { name, away: each.away.message },
-      );
-      const known = all.flatMap(({ capabilities }) => (capabilities ? [capabilities] : []));
-      const { abilities, notes } = all[0]!.capabilities ?? nothing(all[0]!);
-      return {
-        backend: 'router',
-        runtimes: [...new Set(known.flatMap(({ runtimes }) => runtimes))],
-        templates: [...new Set(known.flatMap(({ templates }) => templates))],
-        abilities,
-        notes,
-        platforms: all,
-      };
+    async validate(spec, scope = {}) {
+      const backend = await members.get(members.target(spec, scope) ?? members.fallback);
+      await backend.validate(ownSpec(spec), scope);
     },
 
-    async validate(spec, options) {
-      const backend = await platforms.get(spec.platform ?? platforms.first);
-      await backend.validate(ownSpec(spec), options);
+    async ensure(id, spec, scope) {
+      const { backend } = await placeOf(id, spec, scope);
+      return backend.ensure(id, ownSpec(spec), scope);
     },
 
-    async ensure(id, spec, options) {
-      const { backend } = await placeOf(id, spec);
-      return backend.ensure(id, ownSpec(spec), options);
-    },
+    observe: async (id, scope) => (await at(id, scope)).backend.observe(id, scope),
 
-    async observe(id, options) {
-      const { backend } = await at(id);
-      return backend.observe(id, options);
-    },
-
-    async list(options) {
-      const answers = await platforms.each((backend) => backend.list(options));
-      return answers.flatMap((each): Observation[] => {
-        if ('answer' in each) return each.answer;
-        throw each.away;
+    async list(scope) {
+      const answers = await members.each((backend) => backend.list(scope), scope);
+      return answers.flatMap((each) => {
+        if ('away' in each) throw each.away;
+        for (const { id } of each.answer) where.note(id, each.name);
+        return each.answer;
       });
     },
 
-    watch: (options) => platforms.changes.subscribe(options),
+    watch: (scope = {}) => members.changes.subscribe({ signal: scope.signal }),
+    connect: async (id, scope) => (await at(id, scope)).backend.connect(id, scope),
+    stats: async (id, scope) => (await at(id, scope)).backend.stats(id, scope),
+    stop: async (id, scope) => (await at(id, scope)).backend.stop(id, scope),
 
-    async connect(id, options) {
-      return (await at(id)).backend.connect(id, options);
-    },
-
-    async stats(id, options) {
-      return (await at(id)).backend.stats(id, options);
-    },
-
-    async stop(id, options) {
-      return (await at(id)).backend.stop(id, options);
-    },
-
-    async remove(id, options) {
-      await (await at(id)).backend.remove(id, options);
+    async remove(id, scope) {
+      await (await at(id, scope)).backend.remove(id, scope);
       where.forget(id);
     },
 
-    async resize(id, limits, options) {
-      await (await able(id, canResize, 'change the limits of')).resize(id, limits, options);
+    async resize(id, limits, scope) {
+      await (await able(id, 'resize', 'change the limits of', scope)).resize(id, limits, scope);
     },
 
-    async freeze(id, options) {
-      await (await able(id, canFreeze, 'freeze')).freeze(id, options);
+    async freeze(id, scope) {
+      await (await able(id, 'freeze', 'freeze', scope)).freeze(id, scope);
     },
 
-    async thaw(id, options) {
-      await (await able(id, canFreeze, 'thaw')).thaw(id, options);
+    async thaw(id, scope) {
+      await (await able(id, 'freeze', 'thaw', scope)).thaw(id, scope);
     },
 
-    async suspend(id, options) {
-      return (await able(id, canSuspend, 'suspend')).suspend(id, options);
-    },
+    suspend: async (id, scope) => (await able(id, 'suspend', 'suspend', scope)).suspend(id, scope),
 
-    async hibernate(id, options) {
-      return (await able(id, canHibernate, 'hibernate')).hibernate(id, options);
-    },
+    hibernate: async (id, scope) =>
+      (await able(id, 'memorySnapshots', 'hibernate', scope)).hibernate(id, scope),
 
-    ...routedSnapshots({ platforms, where, placeOf }),
-
-    async capacity(options) {
-      const answers = await platforms.each(async (backend) =>
-        canMeasure(backend) ? backend.capacity(options) : {},
+    async capacity(scope) {
+      const answers = await members.each(
+        async (backend) => (await backend.ability('capacity')?.capacity(scope)) ?? {},
+        scope,
       );
       return leastCapacity(answers.flatMap((each) => ('answer' in each ? [each.answer] : [])));
     },
 
-    async sweep(options?: CallOptions & { dryRun?: boolean }) {
-      const answers = await platforms.each(async (backend) =>
-        canSweep(backend) ? backend.sweep(options) : [],
+    async sweep(sweepOptions) {
+      const answers = await members.each(
+        async (backend) => (await backend.ability('sweep')?.sweep(sweepOptions)) ?? [],
+        sweepOptions,
       );
-      return answers.flatMap((each): Orphan[] => ('answer' in each ? each.answer : []));
+      return answers.flatMap((each) => ('answer' in each ? each.answer : []));
     },
 
-    close: platforms.close,
+    close: () => members.close(),
   };
-  return router;
 }
 
-/** Nothing that is not seen to work is promised. */
-function nothing({ name, away }: Platform): Pick<Capabilities, 'abilities' | 'notes'> {
-  const each = <T>(value: T) =>
-    Object.fromEntries(ABILITIES.map((ability) => [ability, value])) as Record<Ability, T>;
-  return { abilities: each(false), notes: each(`Platform "${name}" does not answer: ${away}`) };
+/** What some member can do. While a member is not open it may have any ability. */
+function offered(composite: Composite, members: Members): Partial<Omit<BackendAbilities, 'platforms'>> {
+  const { backends, complete } = members.opened();
+  const some = (name: AbilityName) =>
+    !complete || backends.some((backend) => backend.ability(name) !== undefined);
+  return {
+    ...(some('resize') && { resize: composite }),
+    ...(some('freeze') && { freeze: composite }),
+    ...(some('suspend') && { suspend: composite }),
+    ...(some('snapshots') && { snapshots: composite }),
+    ...(some('memorySnapshots') && { memorySnapshots: composite }),
+    ...(some('capacity') && { capacity: composite }),
+    ...(some('sweep') && { sweep: composite }),
+  };
 }

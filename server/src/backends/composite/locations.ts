@@ -1,83 +1,84 @@
-/** Knows on which platform each sandbox and snapshot is: by what it was told, else by asking all of them. */
+/** Knows which member has each sandbox and snapshot: from what was noted, else by asking all members. */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
-import { canSnapshot, type Backend } from '../backend.ts';
+import type { Backend, CallScope } from '../backend.ts';
 import { requireSandboxId, requireSnapshotId } from '../support/check.ts';
-import type { Platforms } from './platforms.ts';
+import type { Members } from './members.ts';
 
-export interface Place {
+/** One member by name. */
+export interface Member {
   name: string;
   backend: Backend;
 }
 
 export interface Locations {
-  note(id: SandboxId | SnapshotId, platform: string): void;
+  note(id: SandboxId | SnapshotId, member: string): void;
   forget(id: SandboxId | SnapshotId): void;
-  /** What was noted, without asking anybody. */
-  told(id: SandboxId | SnapshotId): string | undefined;
-  /** Undefined if it is nowhere. Rejects `unavailable` if its platform is away, or one that may have it. */
-  sandbox(id: SandboxId): Promise<Place | undefined>;
-  snapshot(id: SnapshotId): Promise<Place | undefined>;
+  /** What was noted, without asking a member. */
+  noted(id: SandboxId | SnapshotId): string | undefined;
+  /** Undefined if no member has it. Rejects `unavailable` if a member that may have it does not answer. */
+  sandbox(id: SandboxId, scope?: CallScope): Promise<Member | undefined>;
+  snapshot(id: SnapshotId, scope?: CallScope): Promise<Member | undefined>;
 }
 
-export function locations(platforms: Platforms): Locations {
+export function locations(members: Members): Locations {
   const known = new Map<string, string>();
+  const member = async (name: string): Promise<Member> => ({ name, backend: await members.get(name) });
 
   async function find(
     id: string,
     what: string,
     has: (backend: Backend) => Promise<boolean>,
-  ): Promise<Place | undefined> {
-    const told = known.get(id);
-    if (told !== undefined) return { name: told, backend: await configured(told, `${what} "${id}"`) };
-    const answers = await platforms.each(has);
+    scope: CallScope | undefined,
+  ): Promise<Member | undefined> {
+    const noted = known.get(id);
+    if (noted !== undefined) {
+      requireConfigured(noted, `${what} "${id}"`);
+      return member(noted);
+    }
+    const answers = await members.each(has, scope);
     const found = answers.find((each) => 'answer' in each && each.answer);
     if (found) {
       known.set(id, found.name);
-      return { name: found.name, backend: await platforms.get(found.name) };
+      return member(found.name);
     }
     for (const each of answers) {
       if (!('away' in each)) continue;
       throw new CayError(
         'unavailable',
-        `Cannot find ${what} "${id}": platform "${each.name}" does not answer`,
-        {
-          cause: each.away,
-          details: { platform: each.name },
-        },
+        `Cannot find ${what} "${id}": ${members.noun} "${each.name}" does not answer`,
+        { cause: each.away, details: { [members.noun]: each.name } },
       );
     }
     return undefined;
   }
 
   /** A server may have been started without a platform that has sandboxes. */
-  async function configured(name: string, what: string): Promise<Backend> {
-    if (platforms.names.includes(name)) return platforms.get(name);
+  function requireConfigured(name: string, what: string): void {
+    if (members.has(name)) return;
     throw new CayError(
       'unavailable',
-      `Cannot reach ${what}: it is on platform "${name}", which this server does not have`,
+      `Cannot reach ${what}: it is on ${members.noun} "${name}", which this server does not have`,
       {
-        details: { platform: name },
+        details: { [members.noun]: name },
         hint: `start the server with "${name}" among its backends`,
       },
     );
   }
 
   return {
-    note: (id, platform) => void known.set(id, platform),
+    note: (id, name) => void known.set(id, name),
     forget: (id) => void known.delete(id),
-    told: (id) => known.get(id),
-    async sandbox(id) {
+    noted: (id) => known.get(id),
+    async sandbox(id, scope) {
       requireSandboxId(id);
-      return find(id, 'sandbox', async (backend) => (await backend.observe(id)).phase !== 'absent');
+      const has = async (backend: Backend) => (await backend.observe(id, scope)).phase !== 'absent';
+      return find(id, 'sandbox', has, scope);
     },
-    async snapshot(id) {
+    async snapshot(id, scope) {
       requireSnapshotId(id);
-      return find(
-        id,
-        'snapshot',
-        async (backend) =>
-          canSnapshot(backend) && (await backend.snapshots()).some((snapshot) => snapshot.id === id),
-      );
+      const has = async (backend: Backend) =>
+        ((await backend.ability('snapshots')?.snapshots(scope)) ?? []).some((snapshot) => snapshot.id === id);
+      return find(id, 'snapshot', has, scope);
     },
   };
 }

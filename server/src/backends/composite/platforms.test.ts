@@ -6,8 +6,8 @@ import type { Backend } from '../backend.ts';
 // oxlint-disable-next-line no-restricted-imports
 import { memoryBackend } from '../memory/memory.ts';
 import { parsePlatformRules } from './platform-rules.ts';
-import type { PlatformSource } from './platforms.ts';
-import { routerBackend, type RouterBackend } from './composite.ts';
+import type { PlatformSource } from './platform-members.ts';
+import { platformsBackend, type PlatformsBackend } from './platforms.ts';
 
 const spec = (input: SandboxSpecInput = {}) => SandboxSpecSchema.parse(input);
 const at = (name: string, backend: Backend): PlatformSource => ({ name, open: async () => backend });
@@ -27,7 +27,22 @@ function plain({
   remove,
   close,
 }: Backend): Backend {
-  return { name, capabilities, validate, ensure, observe, list, watch, connect, stats, stop, remove, close };
+  const ability = () => undefined;
+  return {
+    name,
+    ability,
+    capabilities,
+    validate,
+    ensure,
+    observe,
+    list,
+    watch,
+    connect,
+    stats,
+    stop,
+    remove,
+    close,
+  };
 }
 
 /** A backend that does not answer as long as `away` is set. */
@@ -36,7 +51,8 @@ function leaving(backend: Backend): { backend: Backend; gone: { away: boolean } 
   const proxy = new Proxy(backend, {
     get(target, name) {
       const value = Reflect.get(target, name) as unknown;
-      if (typeof value !== 'function' || name === 'watch' || name === 'close') return value;
+      if (typeof value !== 'function' || name === 'watch' || name === 'close' || name === 'ability')
+        return value;
       return (...values: unknown[]) =>
         gone.away
           ? Promise.reject(new CayError('unavailable', 'nobody answers'))
@@ -46,9 +62,9 @@ function leaving(backend: Backend): { backend: Backend; gone: { away: boolean } 
   return { backend: proxy, gone };
 }
 
-const opened: RouterBackend[] = [];
-async function route(...sources: PlatformSource[]): Promise<RouterBackend> {
-  const router = await routerBackend({ platforms: sources });
+const opened: PlatformsBackend[] = [];
+async function route(...sources: PlatformSource[]): Promise<PlatformsBackend> {
+  const router = await platformsBackend({ platforms: sources });
   opened.push(router);
   return router;
 }
@@ -62,7 +78,7 @@ describe('choosing a platform', () => {
   const pick = async () =>
     opened[
       opened.push(
-        await routerBackend({
+        await platformsBackend({
           platforms: ['usual', 'big', 'small'].map((name) => at(name, memoryBackend())),
           rules,
         }),
@@ -71,15 +87,17 @@ describe('choosing a platform', () => {
 
   it('goes by name, then by the first rule that fits the labels, then by default', async () => {
     const router = await pick();
-    expect(router.choose({ platform: 'small', labels: { gpu: 'true' } })).toBe('small');
-    expect(router.choose({ labels: { gpu: 'true', team: 'a' } })).toBe('big');
-    expect(router.choose({ labels: { gpu: 'false', team: 'a' } })).toBe('small');
-    expect(router.choose({ labels: { gpu: 'false' } })).toBe('usual');
+    expect(router.platforms.choose({ platform: 'small', labels: { gpu: 'true' } })).toBe('small');
+    expect(router.platforms.choose({ labels: { gpu: 'true', team: 'a' } })).toBe('big');
+    expect(router.platforms.choose({ labels: { gpu: 'false', team: 'a' } })).toBe('small');
+    expect(router.platforms.choose({ labels: { gpu: 'false' } })).toBe('usual');
   });
 
   it('refuses a name that is none, and says which there are', async () => {
     const router = await pick();
-    expect(() => router.choose({ platform: 'moon', labels: {} })).toThrow('Platform "moon" is unknown');
+    expect(() => router.platforms.choose({ platform: 'moon', labels: {} })).toThrow(
+      'Platform "moon" is unknown',
+    );
     for (const verb of [
       router.validate(spec({ platform: 'moon' })),
       router.ensure(newId('sbx'), spec({ platform: 'moon' })),
@@ -95,7 +113,7 @@ describe('choosing a platform', () => {
     for (const text of ['gpu', 'gpu=true', '=a:b', 'a=b:UPPER', 'a b=c:d'])
       expect(() => parsePlatformRules(text)).toThrow('is not a rule');
     expect(parsePlatformRules('')).toEqual([]);
-    const wrong = routerBackend({ platforms: [at('usual', memoryBackend())], rules });
+    const wrong = platformsBackend({ platforms: [at('usual', memoryBackend())], rules });
     await expect(wrong).rejects.toMatchObject({ code: 'invalid_argument' });
   });
 });
@@ -254,7 +272,7 @@ describe('a platform that is away', () => {
     await late.ensure(id, spec());
     let there = false;
     const errors: unknown[] = [];
-    const router = await routerBackend({
+    const router = await platformsBackend({
       platforms: [
         at('steady', memoryBackend()),
         {
@@ -269,7 +287,7 @@ describe('a platform that is away', () => {
     });
     opened.push(router);
     expect(errors).toMatchObject([{ code: 'unavailable' }]);
-    router.place(id, 'late');
+    router.platforms.place(id, 'late');
     await expect(router.observe(id)).rejects.toMatchObject({
       code: 'unavailable',
       message: 'Platform "late" cannot be reached: not yet',
@@ -287,7 +305,7 @@ describe('a platform that is away', () => {
 
   it('is told apart from one that is set up wrongly, and from one that is not there any more', async () => {
     const closed = vi.fn<() => Promise<void>>(async () => {});
-    const wrong = routerBackend({
+    const wrong = platformsBackend({
       platforms: [
         at('fine', { ...memoryBackend(), close: closed }),
         { name: 'wrong', open: () => Promise.reject(new CayError('failed_precondition', 'no such setting')) },
@@ -297,7 +315,7 @@ describe('a platform that is away', () => {
     expect(closed).toHaveBeenCalledOnce();
     const router = await route(at('fine', memoryBackend()));
     const id = newId('sbx');
-    router.place(id, 'former');
+    router.platforms.place(id, 'former');
     await expect(router.observe(id)).rejects.toMatchObject({
       code: 'unavailable',
       message: expect.stringContaining('"former", which this server does not have') as string,

@@ -11,9 +11,9 @@ export const LABELS = {
   installation: 'cay.installation',
   sandbox: 'cay.sandbox',
   specHash: 'cay.spec-hash',
-  /** So that a listing tells it without a look at each container. */
+  /** A listing has it without an inspect of each container. */
   runtime: 'cay.runtime',
-  /** The limit as it was asked for; what the storage driver is told may be more. */
+  /** The limit as it was asked for; what the storage driver gets may be more. */
   diskBytes: 'cay.disk-bytes',
   /** On containers that exist only while an image is prepared. */
   scratch: 'cay.scratch',

@@ -18,7 +18,7 @@ describe('the name of a container', () => {
     );
   });
 
-  it('is not found in what somebody else chose', () => {
+  it('is not found in a name of another format', () => {
     const id = newId('sbx');
     for (const name of [
       '',

@@ -1,5 +1,5 @@
 /**
- * What changes about a sandbox while Docker keeps it stands in its container's name, because
+ * The status of a sandbox is in its container's name, because
  * labels cannot be changed after a container was made and a name can, in one step:
  *
  *     cay-sbx_….3            the third incarnation, whose guest has answered
@@ -24,7 +24,7 @@ export function formatContainerName({ id, incarnation, mark }: ContainerName): s
   return `cay-${id}.${incarnation}${mark ? `.${mark}` : ''}`;
 }
 
-/** `undefined` if it is not the name of a sandbox, as when somebody has renamed it. */
+/** `undefined` if it is not the name of a sandbox, for example because it was renamed by hand. */
 export function parseContainerName(name: string): ContainerName | undefined {
   const match = PATTERN.exec(name);
   if (!match || !isId('sbx', match[1])) return undefined;

@@ -42,7 +42,13 @@ describe('stats of a container', () => {
       { read: '0001-01-01T00:00:00Z', memory_stats: {} },
       { ...context, memoryLimitBytes: 0 },
     );
-    expect(stats).toMatchObject({ cpuUsageMs: 0, memoryBytes: 0, memoryLimitBytes: null });
+    expect(stats).toMatchObject({
+      cpuUsageMs: 0,
+      memoryBytes: 0,
+      memoryLimitBytes: null,
+      networkRxBytes: null,
+      networkTxBytes: null,
+    });
     expect(StatsSchema.safeParse(stats).success).toBe(true);
   });
 });

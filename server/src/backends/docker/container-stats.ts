@@ -24,7 +24,8 @@ export function toStats(read: ContainerStats, context: StatsContext): Stats {
   const { usage = 0, stats = {} } = read.memory_stats ?? {};
   // cgroup v1 counts descendants in the total_ fields only; v2 has no such fields and always counts them.
   const reclaimable = stats.total_inactive_file ?? stats.inactive_file ?? 0;
-  const networks = Object.values(read.networks ?? {});
+  // A container without a network has no counters.
+  const networks = read.networks && Object.values(read.networks);
   const readAt = Date.parse(read.read ?? '');
   return {
     // An engine that has not read yet says the year 1.
@@ -35,8 +36,8 @@ export function toStats(read: ContainerStats, context: StatsContext): Stats {
     pids: read.pids_stats?.current ?? 0,
     diskBytes: null,
     diskLimitBytes: context.diskLimitBytes,
-    networkRxBytes: networks.reduce((sum, { rx_bytes = 0 }) => sum + rx_bytes, 0),
-    networkTxBytes: networks.reduce((sum, { tx_bytes = 0 }) => sum + tx_bytes, 0),
+    networkRxBytes: networks?.reduce((sum, { rx_bytes = 0 }) => sum + rx_bytes, 0) ?? null,
+    networkTxBytes: networks?.reduce((sum, { tx_bytes = 0 }) => sum + tx_bytes, 0) ?? null,
     oomKills: context.oomKills,
   };
 }

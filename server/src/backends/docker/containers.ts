@@ -1,5 +1,6 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxId } from '@cay/sdk/protocol';
-import type { CallOptions, Observation } from '../backend.ts';
+import type { CallScope, Observation } from '../backend.ts';
 import { LABELS } from './container-config.ts';
 import { formatContainerName, parseContainerName, type ContainerName } from './container-name.ts';
 import { observationOf, type ContainerInspect } from './container-state.ts';
@@ -11,14 +12,16 @@ export interface Found {
   inspect: ContainerInspect;
 }
 
-/** The containers of one installation. Their labels say which sandbox each is, their names how it stands. */
+/**
+ * The containers of one installation. Their labels say which sandbox each is, their names have its status.
+ */
 export interface Containers {
-  find(id: SandboxId, options?: CallOptions): Promise<Found | undefined>;
-  observeAll(options?: CallOptions): Promise<Observation[]>;
+  find(id: SandboxId, options?: CallScope): Promise<Found | undefined>;
+  observeAll(options?: CallScope): Promise<Observation[]>;
   /** Resolves with its id. Rejects `conflict` if there is one of that name. */
-  create(name: ContainerName, config: object, options?: CallOptions): Promise<string>;
-  start(id: SandboxId, container: string, options?: CallOptions): Promise<void>;
-  rename(found: Pick<Found, 'container' | 'name'>, name: ContainerName, options?: CallOptions): Promise<void>;
+  create(name: ContainerName, config: object, options?: CallScope): Promise<string>;
+  start(id: SandboxId, container: string, options?: CallScope): Promise<void>;
+  rename(found: Pick<Found, 'container' | 'name'>, name: ContainerName, options?: CallScope): Promise<void>;
   kill(found: Pick<Found, 'container' | 'name'>): Promise<void>;
   /** Resolves whether it has ended within that time. */
   ended(found: Pick<Found, 'container' | 'name'>, withinMs: number): Promise<boolean>;
@@ -45,7 +48,7 @@ export function dockerContainers(client: DockerClient, installation: string): Co
     })) as ContainerInspect | undefined;
     if (!seen) return undefined;
     const name = parseContainerName(seen.Name);
-    // Somebody who renames a container takes from us what its name told; it is then taken as new.
+    // If the container was renamed by hand, treat it as new.
     return { container, inspect: seen, name: name?.id === id ? name : { id, incarnation: 1 } };
   }
 
@@ -98,7 +101,7 @@ export function dockerContainers(client: DockerClient, installation: string): Co
             HostConfig: { Runtime: Labels[LABELS.runtime] ?? '', Memory: 0 },
           });
         }
-        // Only a closer look tells why it ended.
+        // Only an inspect says why it ended.
         const found = await inspect(Labels[LABELS.sandbox] as SandboxId, Id, signal);
         return found && observationOf(found.name, found.inspect);
       });
@@ -127,7 +130,7 @@ export function dockerContainers(client: DockerClient, installation: string): Co
       const wanted = formatContainerName(name);
       if (wanted === formatContainerName(found.name)) return;
       await client.json('POST', `/containers/${found.container}/rename`, {
-        action: `note how sandbox "${name.id}" stands`,
+        action: `record the status of sandbox "${name.id}"`,
         query: { name: wanted },
         signal,
       });
@@ -166,14 +169,14 @@ export function dockerContainers(client: DockerClient, installation: string): Co
       const action = `remove sandbox "${id}"`;
       const deadline = Date.now() + REMOVAL_MS;
       do {
-        // 409: it is being removed already, by somebody else or by a call of ours that was cut off.
+        // 409: it is being removed already, by another client or by an earlier call that was cut off.
         await client.json('DELETE', `/containers/${container}`, {
           action,
           query: { force: true, v: true },
           allow: [404, 409],
         });
         if (!(await inspect(id, container))) break;
-        await new Promise((resolve) => setTimeout(resolve, 50));
+        await sleep(50);
       } while (Date.now() < deadline);
       known.delete(id);
     },

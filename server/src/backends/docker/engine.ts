@@ -1,5 +1,5 @@
 import { ABILITIES, type Ability, type Capabilities } from '@cay/sdk/protocol';
-import type { CallOptions } from '../backend.ts';
+import type { CallScope } from '../backend.ts';
 import { LABELS, type Machine } from './container-config.ts';
 import { dockerClient, type DockerClient } from './docker-client.ts';
 
@@ -8,6 +8,8 @@ interface EngineInfo {
   Driver: string;
   DriverStatus: [string, string][] | null;
   Runtimes: Record<string, unknown>;
+  ServerVersion?: string;
+  KernelVersion?: string;
   DefaultRuntime: string;
   NCPU: number;
   MemTotal: number;
@@ -23,6 +25,8 @@ export interface Engine {
   machine: Machine;
   runtimes: string[];
   defaultRuntime: string;
+  /** Version, kernel, storage and runtimes: what the engine can do changes only with one of them. */
+  identity: string;
   /** True if a limit on the disk counts what the image brings, and not only what is written. */
   diskCountsImage: boolean;
   abilities: Record<Ability, boolean>;
@@ -31,7 +35,7 @@ export interface Engine {
 
 export async function lookAtEngine(
   client: DockerClient,
-  options: CallOptions & { installation: string },
+  options: CallScope & { installation: string },
 ): Promise<Engine> {
   const action = 'look at the Docker engine';
   const info = (await client.json('GET', '/info', { action, signal: options.signal })) as EngineInfo;
@@ -68,6 +72,13 @@ export async function lookAtEngine(
       'containers can end; "btrfs quota rescan" makes them so again';
   return {
     machine: { cores: info.NCPU, memoryBytes: info.MemTotal },
+    identity: JSON.stringify([
+      info.ServerVersion,
+      info.KernelVersion,
+      info.Driver,
+      info.DriverStatus,
+      info.Runtimes,
+    ]),
     runtimes: namesOf(info),
     defaultRuntime: info.DefaultRuntime,
     diskCountsImage: info.Driver === 'btrfs',
@@ -76,7 +87,7 @@ export async function lookAtEngine(
   };
 }
 
-/** The engine that is meant where nobody says which. */
+/** The engine's address where the settings name none. */
 export function engineAddress(): string {
   return process.env['DOCKER_HOST'] ?? 'unix:///var/run/docker.sock';
 }
@@ -104,7 +115,7 @@ function namesOf({ Runtimes }: Pick<EngineInfo, 'Runtimes'>): string[] {
 async function whyNoDiskLimit(
   client: DockerClient,
   info: EngineInfo,
-  options: CallOptions & { installation: string },
+  options: CallScope & { installation: string },
 ): Promise<string | undefined> {
   const filesystem = info.DriverStatus?.find(([name]) => name === 'Backing Filesystem')?.[1];
   const where = `storage driver ${info.Driver}${filesystem ? ` on ${filesystem}` : ''}`;

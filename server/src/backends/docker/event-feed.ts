@@ -1,8 +1,9 @@
 /**
  * Tells of changes that the backend did not cause, from the engine's stream of events. An event
- * only says where to look: what is told is what is then seen. While no stream can be had, nothing
- * is told; when there is one again all is compared with what was known.
+ * only says where to look: what is reported is what is then seen. While there is no stream, nothing is
+ * reported; after a reconnect everything is compared with what was known.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { isId, type SandboxId } from '@cay/sdk/protocol';
 import type { Observation } from '../backend.ts';
 import { LABELS } from './container-config.ts';
@@ -15,9 +16,9 @@ export interface EventFeedOptions {
   /** What is seen now. */
   observe(id: SandboxId): Promise<Observation>;
   observeAll(): Promise<Observation[]>;
-  /** What was told before. */
+  /** What was reported before. */
   known(): Observation[];
-  /** Notes what was there before anybody watched, which is no news. */
+  /** Notes the state before the first watch; it is not reported as a change. */
   learn(observation: Observation): void;
   /** Called with everything seen, changed or not. */
   tell(observation: Observation): void;
@@ -66,8 +67,8 @@ export async function feedEvents(client: DockerClient, options: EventFeedOptions
         if (isId('sbx', id)) tell(await observe(id as SandboxId));
       }
     } catch {
-      // The engine is away; the comparison after its return tells what has changed.
+      // The engine is away; the comparison after its return reports what has changed.
     }
-    if (!signal.aborted) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    if (!signal.aborted) await sleep(RETRY_MS);
   }
 }

@@ -11,7 +11,7 @@ const CODES: Record<number, ErrorCode> = {
   503: 'unavailable',
 };
 
-/** What the engine says in words and with a status that tells less. */
+/** Failures that the engine reports in words, under a status that says less. */
 const SAYINGS: [RegExp, ErrorCode][] = [
   [
     /no space left on device|disk quota exceeded|cannot allocate memory|too many open files/i,
@@ -35,7 +35,7 @@ export function fromDockerAnswer(status: number, body: string, action: string): 
 /** A failure to reach the engine, or the end of the connection to it. */
 export function fromDocker(error: unknown, action: string, where: string): CayError {
   if (error instanceof CayError) return error;
-  // A request that was aborted says so, and only its cause tells whether by a caller or by the clock.
+  // A request that was aborted says so, and only its cause says whether by the caller or by a timeout.
   const { name, code, message } = timeoutIn(error) ?? (error as NodeJS.ErrnoException);
   if (name === 'AbortError')
     return new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: error });

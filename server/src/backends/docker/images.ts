@@ -1,7 +1,7 @@
 /**
  * The images that sandboxes are made from. Each image that is asked for is *prepared* once: one
  * layer on top of it holds the guest, the user and its home. That is done here and not in each
- * container, because Docker lets nobody write into a container whose root is read-only, and so
+ * container, because Docker cannot write into a container whose root is read-only, and so
  * that all sandboxes share the guest's pages. Prepared images are a cache: removing one that is
  * not in use costs the time to make it again.
  */

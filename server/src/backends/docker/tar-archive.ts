@@ -1,4 +1,5 @@
-import { BLOCK, decodeHeader, encodeHeader, paddingOf } from '../../lib/tar-header.ts';
+import { BLOCK, decodeHeader, encodeHeader, paddingOf } from '../../lib/tar/header.ts';
+import { padding, tarEnd } from '../../lib/tar/pack.ts';
 
 /** As much of tar as travels through Docker's archive endpoints: a few small entries with short names. */
 export interface TarEntry {
@@ -26,9 +27,9 @@ export function packTar(entries: TarEntry[]): Buffer {
       }),
       data,
     );
-    parts.push(Buffer.alloc(paddingOf(data.length)));
+    parts.push(Buffer.from(padding(data.length)));
   }
-  return Buffer.concat([...parts, Buffer.alloc(2 * BLOCK)]);
+  return Buffer.concat([...parts, tarEnd()]);
 }
 
 /**

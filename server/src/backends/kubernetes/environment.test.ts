@@ -45,6 +45,17 @@ describe('kubernetesSettings', () => {
     );
   });
 
+  it('reads templates by name, each an image', () => {
+    expect(read({}).templates).toEqual({});
+    const two = 'python=python:3.13-slim, node=registry.example:5000/node:24';
+    expect(read({ CAY_KUBERNETES_TEMPLATES: two }).templates).toEqual({
+      python: 'python:3.13-slim',
+      node: 'registry.example:5000/node:24',
+    });
+    for (const wrong of ['python', 'base=debian:12', 'Upper=a:1', 'a=b=c'])
+      expect(() => read({ CAY_KUBERNETES_TEMPLATES: wrong })).toThrow('"CAY_KUBERNETES_TEMPLATES" has');
+  });
+
   it('reaches guests by exec, or directly with a rule for the pods of the server', () => {
     expect(read({})).toMatchObject({ reach: 'exec', directPort: 7071 });
     expect(read({}).tenancy?.direct).toBeUndefined();

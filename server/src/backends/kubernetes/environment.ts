@@ -4,7 +4,7 @@ import { SERVER_LABELS } from './client/names.ts';
 import { DIRECT_PORT, type KubernetesSettings } from './settings.ts';
 import type { TenancySettings } from './tenancy/tenancy.ts';
 
-/** Where sandboxes are unless told otherwise, in a namespace that is ours. */
+/** The default namespace of sandboxes, which the server makes. */
 const OUR_NAMESPACE = 'cay-sandboxes';
 const DEFAULT_PODS = 100;
 const QUANTITY = /^\d+(\.\d+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$/;
@@ -12,7 +12,7 @@ const REACHES = ['exec', 'direct'] as const;
 const LABEL = /^[A-Za-z0-9./_-]{1,317}=[A-Za-z0-9._-]{0,63}$/;
 const PULL_POLICIES = ['Always', 'IfNotPresent', 'Never'] as const;
 
-/** The settings that stand in the environment: `CAY_KUBERNETES_…`, and `KUBECONFIG` as everywhere. */
+/** The settings in the environment: `CAY_KUBERNETES_…` and `KUBECONFIG`. */
 export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string): KubernetesSettings {
   const read = (name: string) => env[`CAY_KUBERNETES_${name}`] || undefined;
   const guestImage = read('GUEST_IMAGE');
@@ -40,6 +40,7 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
   return {
     guestImage,
     baseImage: read('BASE_IMAGE') ?? 'debian:stable-slim',
+    templates: templatesIn(read),
     namespace: read('NAMESPACE') ?? (tenancy && OUR_NAMESPACE),
     ...(tenancy && { tenancy }),
     ...reach,
@@ -57,12 +58,34 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
 }
 
 type Read = (name: string) => string | undefined;
+const TEMPLATE = /^([a-z0-9][a-z0-9._-]{0,63})=([^\s,=]{1,512})$/;
+
 type Reach = Required<Pick<KubernetesSettings, 'reach' | 'directPort'>>;
 
 function flagIn(read: Read, name: string): boolean {
   const text = read(name) ?? '0';
   if (text === '0' || text === '1') return text === '1';
   throw new CayError('invalid_argument', `"CAY_KUBERNETES_${name}" is "${text}": must be 0 or 1`);
+}
+
+/** Templates as they are written: `python=python:3.13-slim,node=node:24`. */
+function templatesIn(read: Read): Record<string, string> {
+  const pairs = (read('TEMPLATES') ?? '').split(',').filter((pair) => pair.trim() !== '');
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const [, name, image] = TEMPLATE.exec(pair.trim()) ?? [];
+      if (name === undefined || image === undefined || name === 'base') {
+        throw new CayError(
+          'invalid_argument',
+          `"CAY_KUBERNETES_TEMPLATES" has "${pair.slice(0, 200)}": must be NAME=IMAGE, and not "base"`,
+          {
+            hint: 'such as python=python:3.13-slim,node=node:24; the image of "base" is CAY_KUBERNETES_BASE_IMAGE',
+          },
+        );
+      }
+      return [name, image];
+    }),
+  );
 }
 
 function reachIn(read: Read): Reach {

@@ -41,7 +41,7 @@ export async function findRuntimes(
 export interface RuntimeChoice {
   /** Those that there are and may be asked for. */
   readonly names: string[];
-  /** The one of that name, or the usual one. Rejects `not_found` and `permission_denied`. */
+  /** The runtime of that name, or the default. Rejects `not_found` and `permission_denied`. */
   pick(name?: string): Runtime;
 }
 
@@ -72,7 +72,7 @@ export function runtimeChoice(
 
 const MISSING: Partial<Record<Ability, string>> = {
   ownIds: 'pods of one image run as the same user of their node',
-  users: 'everybody in a pod is one user that is not root, as Pod Security "restricted" demands',
+  users: 'a pod has one user that is not root, as Pod Security "restricted" demands',
   resize: 'the limits of a pod are not changed while it runs',
   freeze: 'Kubernetes cannot pause a pod',
   suspend: 'the files of a pod end with it',
@@ -95,7 +95,7 @@ const HOW: Partial<Record<Ability, string>> = {
     'The sandbox is then "failed" with the reason "disk_full", and its files are gone',
 };
 
-/** `said` in place of the usual reasons. */
+/** `said` in place of the default reasons. */
 export function abilitiesOf(
   runtime: Runtime,
   said: Partial<Record<Ability, string>> = {},

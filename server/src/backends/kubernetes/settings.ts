@@ -4,7 +4,7 @@ import type { Policy } from '../../policy/policy.ts';
 import type { ClientOptions } from './client/kubernetes-client.ts';
 import type { TenancySettings } from './tenancy/tenancy.ts';
 
-/** What every backend on Kubernetes has to be told. */
+/** The settings of every backend on Kubernetes. */
 export interface KubernetesSettings extends ClientOptions {
   /** Where sandboxes are made. Default: the namespace of the context, or `default`. */
   namespace?: string;
@@ -12,7 +12,7 @@ export interface KubernetesSettings extends ClientOptions {
   installation?: string;
   /** The image that the guest comes in. */
   guestImage: string;
-  /** The image that the template `base` stands for. */
+  /** The image of the template `base`. */
   baseImage: string;
   /** Further templates by name, each an image. */
   templates?: Record<string, string>;
@@ -44,7 +44,7 @@ export interface KubernetesSettings extends ClientOptions {
   /** Where the server listens, which no sandbox has any business with. Default 7070. */
   serverPort?: number;
   /**
-   * The namespace is ours to make and to keep, with these bounds. Absent: it is somebody else's, and nothing
+   * The server makes and reconciles the namespace, with these bounds. Absent: the operator does, and nothing
    * of it is touched.
    */
   tenancy?: TenancySettings;

@@ -6,7 +6,7 @@ import { writeArchive } from '../../host/archives/write-archive.ts';
 import type { Runtime } from '../../host/runtimes/runtime.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { ArchiveSeal, CallOptions, ImportOptions, SnapshotFacts } from '../backend.ts';
+import type { ArchiveSeal, CallScope, ImportOptions, SnapshotFacts } from '../backend.ts';
 import { requireWanted } from '../support/check.ts';
 import { newName, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
@@ -26,7 +26,7 @@ export const IMPORT_FAULTS = [
 export async function* exportSnapshot(
   engine: Engine,
   snapshot: SnapshotId,
-  { signal, seal }: CallOptions & { seal?: ArchiveSeal } = {},
+  { signal, seal }: CallScope & { seal?: ArchiveSeal } = {},
 ): AsyncIterable<Uint8Array> {
   const { resources, images } = engine;
   const record = requireSnapshot(engine, snapshot);
@@ -69,8 +69,8 @@ export async function importSnapshot(
 }
 
 /**
- * What was removed and others descend from keeps its tree until they are gone, under a name that nobody asks
- * for.
+ * A removed snapshot that others descend from keeps its tree until they are gone, under a name that no caller
+ * asks for.
  */
 async function setAside({ snapshots }: Engine, record: SnapshotRecord): Promise<void> {
   await snapshots.save({ ...record, id: newId('snap') });
@@ -78,8 +78,8 @@ async function setAside({ snapshots }: Engine, record: SnapshotRecord): Promise<
 }
 
 /**
- * Whether an archive is whole is known at its end only: until then it is a tree and an image that nobody
- * answers for but this call, and that are swept if it does not come to its end.
+ * Whether an archive is complete is known at its end only: until then it is a tree and an image that no
+ * record answers for but this call, and that are swept if it does not come to its end.
  */
 async function takeIn(
   engine: Engine,
@@ -90,7 +90,7 @@ async function takeIn(
   const { resources, images, held } = engine;
   const [build, tree, image] = [newName.instance(), newName.snapshotTree(), newName.image()];
   const hold = held.hold(build, tree, image, snapshot);
-  // The runtime of the archive is told inside of it; here the files belong to the users of the usual one.
+  // The archive names its runtime; here the files belong to the users of the default runtime.
   const usual = await pickRuntime(engine);
   let kept = false;
   try {
@@ -129,7 +129,7 @@ async function read(archive: AsyncIterable<Uint8Array>, options: ReadArchiveOpti
   }
 }
 
-/** A runtime believes what is in an image, so it is taken from nobody but ourselves. */
+/** A runtime believes what is in an image, so only images of this installation are imported. */
 function foreignness(
   { sha256, signature }: ReadArchive['digest'],
   seal: ArchiveSeal | undefined,

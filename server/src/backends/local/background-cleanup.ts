@@ -1,5 +1,5 @@
 /**
- * What is left of something that was replaced is taken away in the background: whoever asked for the change
+ * What is left of something that was replaced is removed in the background: the caller of the change
  * does not wait for it. A failure costs nothing but space until the next sweep.
  */
 export class BackgroundCleanup<K> {
@@ -21,7 +21,7 @@ export class BackgroundCleanup<K> {
     this.#running.set(key, running);
   }
 
-  /** Resolves when nothing of this key, or of any, is being taken away. */
+  /** Resolves when no cleanup of this key, or of any, is under way. */
   async settled(key?: K): Promise<void> {
     if (key === undefined) await Promise.all(this.#running.values());
     else await this.#running.get(key);

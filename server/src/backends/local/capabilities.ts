@@ -1,12 +1,13 @@
 import { ABILITIES, type Ability, type Capabilities } from '@cay/sdk/protocol';
+import type { Runtime } from '../../host/runtimes/runtime.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { allowsRuntime } from '../../policy/allow-runtime.ts';
 import type { Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
 
 /**
- * Asks every runtime that is allowed to prove itself, and reads the rest off the machine. Where runtimes
- * differ the abilities are those of the one that a sandbox gets if nobody asks for another.
+ * The runtimes that are allowed and start a container here, and what is wired. Where runtimes differ, the
+ * abilities are those of the default runtime.
  */
 export async function localCapabilities(
   engine: Engine,
@@ -18,6 +19,19 @@ export async function localCapabilities(
     if (allowsRuntime(policy, one.name) && (await one.probe()).available) runtimes.push(one.name);
   }
   const usual = await pickRuntime(engine).catch(() => undefined);
+  return {
+    backend: 'local',
+    runtimes,
+    templates: [...templates.keys()],
+    ...(await abilitiesOn(engine, usual)),
+  };
+}
+
+/** What is wired for sandboxes of this runtime, and why the rest is missing. */
+export async function abilitiesOn(
+  { resources }: Engine,
+  usual: Runtime | undefined,
+): Promise<Pick<Capabilities, 'abilities' | 'notes'>> {
   const shift = await resources.shift();
   const { controllers } = resources.cgroups;
   const missing: Partial<Record<Ability, string>> = {
@@ -41,9 +55,6 @@ export async function localCapabilities(
   if (!resources.trees.capabilities.quota)
     missing.diskLimit = `the ${resources.trees.name} storage has no quota`;
   return {
-    backend: 'local',
-    runtimes,
-    templates: [...templates.keys()],
     abilities: Object.fromEntries(
       ABILITIES.map((ability) => [ability, missing[ability] === undefined]),
     ) as Record<Ability, boolean>,

@@ -1,44 +1,64 @@
 /** Making a sandbox from a snapshot. */
 import { CayError, type SandboxId, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
+import { destroyInstance, startInstance, type Instance } from '../../host/instances/instance.ts';
+import { reviveInstance } from '../../host/instances/revive.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { UNISOLATED } from '../../policy/allow-runtime.ts';
 import type { Observation } from '../backend.ts';
 import { requireWanted, sameSpec } from '../support/check.ts';
+import { startMain } from '../support/start-main.ts';
 import { requireRevivable } from './checkpoints.ts';
-import { takeAway } from './end-instance.ts';
+import { removeSandbox } from './end-instance.ts';
 import { newName, quotaOf, save, type Engine } from './engine.ts';
+import { ensure, requireOpen } from './ensure.ts';
+import { plan } from './plan.ts';
 import { observationOf, type SandboxRecord } from './sandbox-record.ts';
 import type { SnapshotOptions } from './snapshot.ts';
 import { requireKept, type SnapshotRecord } from './snapshot-record.ts';
-import { validate } from './start.ts';
+import { inTurn, validate } from './start.ts';
 
 export const CLONE_FAULTS = ['local.clone.recorded', 'local.clone.prepared', 'local.clone.done'] as const;
+export const CLONE_START_FAULTS = [
+  'local.clone.recorded',
+  'local.clone.prepared',
+  'local.clone.started',
+] as const;
 
-export async function clone(
-  engine: Engine,
-  id: SandboxId,
-  { spec, snapshot, memory, signal }: { spec: SandboxSpec; snapshot: SnapshotId } & SnapshotOptions,
-): Promise<Observation> {
+export interface CloneRequest extends SnapshotOptions {
+  spec: SandboxSpec;
+  snapshot: SnapshotId;
+  start: boolean;
+}
+
+/**
+ * Two durable states: `starting` before the tree exists, then `stopped`, `hibernated` or, with `start`,
+ * `ready`. A crash between both leaves the sandbox absent, unless its restored guest still answers.
+ */
+export async function clone(engine: Engine, id: SandboxId, request: CloneRequest): Promise<Observation> {
+  const { spec, snapshot, start, signal } = request;
   requireWanted(signal);
-  const { resources, records } = engine;
-  const there = records.get(id);
+  if (start) requireOpen(engine, id);
+  const there = engine.records.get(id);
   if (there && there.phase !== 'removing') {
-    if (there.parent === snapshot && sameSpec(there.spec, spec)) return observationOf(there);
-    throw new CayError('already_exists', `Sandbox "${id}" exists already`);
+    if (there.parent !== snapshot || !sameSpec(there.spec, spec))
+      throw new CayError('already_exists', `Sandbox "${id}" exists already`);
+    return start ? ensure(engine, id, spec, signal) : observationOf(there);
   }
-  if (there) await takeAway(engine, there);
+  if (there) await removeSandbox(engine, there);
+  return start ? cloneRunning(engine, id, request) : cloneResting(engine, id, request);
+}
+
+async function cloneResting(engine: Engine, id: SandboxId, request: CloneRequest): Promise<Observation> {
+  const { resources, records } = engine;
+  const { spec, snapshot } = request;
   const tree = newName.instance();
   const hold = engine.held.hold(tree);
   let record: SandboxRecord | undefined;
   try {
-    // From its record on the sandbox is known to stand on the snapshot, which is then not removed.
+    // From its record on the sandbox depends on the snapshot, which is then not removed.
     const from = await engine.snapshotQueue.run(snapshot, async () => {
-      const kept = requireKept(engine.snapshots, snapshot);
-      const runtime = spec.runtime ?? kept.runtime;
-      await validate(engine, { ...spec, runtime });
-      requireNamed(engine, spec, runtime);
-      await requireUsable(engine, kept, { runtime, memory });
-      record = recordOf(id, spec, tree, kept, memory);
+      const kept = await requireClonable(engine, request);
+      record = recordOf(id, tree, kept, request);
       await records.save({ ...record, phase: 'starting' });
       return kept;
     });
@@ -49,31 +69,84 @@ export async function clone(
     await faultPoint('local.clone.done');
     return observation;
   } catch (error) {
-    if (record && records.get(id)) await takeAway(engine, record).catch(engine.onError);
+    if (record && records.get(id)) await removeSandbox(engine, record).catch(engine.onError);
     throw error;
   } finally {
     hold.release();
   }
 }
 
-/** A snapshot does not lead to a sandbox without isolation by itself: that is named, by somebody who may. */
+async function cloneRunning(engine: Engine, id: SandboxId, request: CloneRequest): Promise<Observation> {
+  const { resources, records } = engine;
+  const { spec, snapshot, memory, signal } = request;
+  const tree = newName.instance();
+  const hold = engine.held.hold(tree);
+  let record: SandboxRecord | undefined;
+  let instance: Instance | undefined;
+  try {
+    const { from, facts } = await engine.snapshotQueue.run(snapshot, async () => {
+      const kept = await requireClonable(engine, request);
+      const resting = recordOf(id, tree, kept, request);
+      const planned = await plan(engine, { ...spec, runtime: resting.runtime }, { on: resting });
+      hold.add(planned.name);
+      if (resting.memory) hold.add(resting.memory.image);
+      record = { ...resting, phase: 'starting', instance: planned.name };
+      await save(engine, record);
+      return { from: kept, facts: planned };
+    });
+    await faultPoint('local.clone.recorded');
+    await resources.trees.prepare(tree, { parent: from.tree, quotaBytes: quotaOf(resources, spec.limits) });
+    await faultPoint('local.clone.prepared');
+    instance = await inTurn(engine, () =>
+      memory
+        ? reviveInstance(resources, facts, spec.limits, engine.images.path(from.memory!.image))
+        : startInstance(resources, facts, spec.limits),
+    );
+    await faultPoint('local.clone.started');
+    requireWanted(signal);
+    if (!memory) await startMain(instance.link.guest, spec);
+    engine.live.set(id, instance);
+    const observation = await save(engine, { ...record!, phase: 'ready', memory: undefined });
+    engine.keepWatch(id, instance);
+    return observation;
+  } catch (error) {
+    engine.live.delete(id);
+    if (instance) await destroyInstance(resources, instance).catch(engine.onError);
+    if (record && records.get(id)) await removeSandbox(engine, record).catch(engine.onError);
+    throw error;
+  } finally {
+    hold.release();
+  }
+}
+
+/** Rejects unless a sandbox of this spec can be made from the snapshot. */
+async function requireClonable(
+  engine: Engine,
+  { spec, snapshot, memory }: CloneRequest,
+): Promise<SnapshotRecord> {
+  const kept = requireKept(engine.snapshots, snapshot);
+  const runtime = spec.runtime ?? kept.runtime;
+  await validate(engine, { ...spec, runtime });
+  requireNamed(engine, spec, runtime);
+  await requireUsable(engine, kept, { runtime, memory });
+  return kept;
+}
+
+/** The unisolated runtime of a snapshot does not apply by itself: an admin has to name it. */
 function requireNamed(engine: Engine, spec: SandboxSpec, runtime: string): void {
   if (runtime !== UNISOLATED || (spec.runtime ?? engine.runtime) === UNISOLATED) return;
   throw new CayError(
     'permission_denied',
     `The runtime "${UNISOLATED}" of the snapshot has to be named: it isolates nothing`,
-    {
-      details: { runtime: UNISOLATED },
-    },
+    { details: { runtime: UNISOLATED } },
   );
 }
 
 function recordOf(
   id: SandboxId,
-  spec: SandboxSpec,
   tree: string,
   from: SnapshotRecord,
-  memory: boolean,
+  { spec, memory }: Pick<CloneRequest, 'spec' | 'memory'>,
 ): SandboxRecord {
   return {
     id,

@@ -65,7 +65,7 @@ function ignoreFullDisk(error: unknown): void {
 }
 
 /** Removes the sandbox and all that it had. */
-export async function takeAway(engine: Engine, record: SandboxRecord): Promise<void> {
+export async function removeSandbox(engine: Engine, record: SandboxRecord): Promise<void> {
   const { resources, records, changes } = engine;
   // A full disk is no reason to keep what fills it. After a crash halfway the sandbox then has failed, and
   // can still be removed.
@@ -113,7 +113,7 @@ export async function fail(engine: Engine, id: SandboxId, instance: Instance): P
     (reading) => reading.oomKills,
     () => 0,
   );
-  // What could not be taken away stays in the record: the next start, stop or removal tries again.
+  // An instance that could not be destroyed stays in the record: the next start, stop or removal tries again.
   const left = await destroyInstance(resources, instance).then(
     () => undefined,
     (error: unknown) => (onError(error), record.instance),

@@ -1,6 +1,6 @@
 /**
- * What the verbs of the local backend share: the resources, the records, what runs, and what is kept ready. Each
- * verb is a function of its own that takes the engine.
+ * What the verbs of the local backend share: the resources, the records, what runs, and what is kept ready.
+ * Each verb is a function of its own that takes the engine.
  */
 import { CayError, type Limits, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { HostResources } from '../../host/host-resources.ts';
@@ -33,7 +33,7 @@ export interface Engine {
   readonly usual: Limits;
   /** Orders the verbs of each sandbox. */
   readonly queue: KeyedQueue<SandboxId>;
-  /** Orders those of each snapshot. Whoever needs both is in the sandbox's first. */
+  /** Orders those of each snapshot. A verb that needs both enters the sandbox's queue first. */
   readonly snapshotQueue: KeyedQueue<SnapshotId>;
   readonly starts: Semaphore;
   readonly changes: Broadcast<Observation>;
@@ -51,14 +51,14 @@ export interface Engine {
   closed: boolean;
 }
 
-/** Prefixes tell what a name is of: an instance or an active tree, a snapshot's tree, an image. */
+/** Prefixes: `i-` an instance or an active tree, `s-` a snapshot's tree, `m-` a memory image. */
 export const newName = {
   instance: () => `i-${randomName(20)}`,
   snapshotTree: () => `s-${randomName(20)}`,
   image: () => `m-${randomName(20)}`,
 };
 
-/** Records, and tells those who watch. */
+/** Writes the record, and reports a change of phase. */
 export async function save({ records, changes }: Engine, record: SandboxRecord): Promise<Observation> {
   const before = records.get(record.id);
   await records.save(record);

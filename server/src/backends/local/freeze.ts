@@ -8,7 +8,7 @@ import { observationOf, type SandboxRecord } from './sandbox-record.ts';
 export const FREEZE_FAULTS = ['local.freeze.recorded', 'local.freeze.done'] as const;
 
 /**
- * Has the sandbox's processes stand still, or lets them go on. A crash between record and operation is mended when
+ * Freezes or thaws the sandbox's processes. A crash between record and operation is repaired when
  * the next server opens.
  */
 export async function setFrozen(engine: Engine, id: SandboxId, frozen: boolean): Promise<Observation> {
@@ -32,7 +32,7 @@ async function note(engine: Engine, record: SandboxRecord): Promise<Observation>
     return await save(engine, record);
   } catch (error) {
     if (record.frozen || !isCayError(error, 'resource_exhausted')) throw error;
-    // A full disk is no reason to let callers wait for one that stands still. After a crash it does so again,
+    // A full disk is no reason to let callers wait for a frozen sandbox. After a crash it is frozen again,
     // and is paused.
     engine.onError(error);
     engine.records.remember(record);

@@ -1,5 +1,5 @@
 /**
- * Names of what is being made or taken away right now, which no record answers for yet or any more. Whoever
+ * Names of resources that are being made or removed, which no record accounts for. A sweep that
  * sweeps while others work leaves these alone.
  */
 export interface Hold {

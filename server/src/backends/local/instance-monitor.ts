@@ -1,9 +1,10 @@
 /**
  * Notices when an instance ends by itself.
  *
- * A guest whose connection ends may only be dialling anew, so its processes are looked at until it is back
+ * A guest whose connection ends may only be reconnecting, so its processes are checked until it is back
  * or they are gone. However often a guest hangs up, one look at a time is enough for each instance.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Instance } from '../../host/instances/instance.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
@@ -28,7 +29,7 @@ export function instanceMonitor(
     if (kept.has(instance)) return;
     kept.add(instance);
     let looking = false;
-    // What goes wrong in it is told by itself.
+    // It reports its own failures.
     instance.onLost = () => inBackground(look(), ignoreFailure);
     // It may have gone between its first word and now.
     if (!instance.link.current) instance.onLost();
@@ -40,7 +41,7 @@ export function instanceMonitor(
       try {
         while (options.isCurrent(id, instance) && !instance.link.current) {
           if (!(await isAlive())) return await options.onEnded(id, instance);
-          await new Promise((resolve) => setTimeout(resolve, pollMs));
+          await sleep(pollMs);
           pollMs = instance.frozen ? Math.min(pollMs * 2, MAX_POLL_MS) : POLL_MS;
         }
       } catch (error) {

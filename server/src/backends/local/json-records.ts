@@ -27,7 +27,7 @@ export interface JsonRecordsOptions<R> {
   /** The record as it is written, and back. */
   toDisk?(record: R): R;
   fromDisk?(record: R): R;
-  /** Whether one that was read has to be written anew, in the way that it is written now. */
+  /** Whether a record that was read has to be written again, in the current format. */
   outdated?(record: R): boolean;
   schema: ZodType<R>;
   /** What a record is of, for messages. */
@@ -48,7 +48,7 @@ export async function openJsonRecords<I extends string, R extends { id: I }>(
   const all = new Map<I, R>();
   for (const name of await readdir(dir)) {
     const path = join(dir, name);
-    // Of a write that was cut short: the record it was to replace stands.
+    // Left by a write that was cut short: the record that it was to replace is still valid.
     if (name.endsWith('.tmp')) await rm(path, { force: true });
     if (!name.endsWith('.json')) continue;
     const parsed = schema.safeParse(

@@ -1,4 +1,4 @@
-/** What the local backend does when a step of its own fails, or finds resources that somebody has been on. */
+/** The local backend when one of its steps fails, or when its resources were changed from outside. */
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -114,7 +114,7 @@ describe.skipIf(reason !== undefined)(
       expect(await instances()).toEqual([]);
     });
 
-    it('a template that was removed underneath is made anew', async () => {
+    it('a template that was removed from outside is made again', async () => {
       let trees: Snapshotter | undefined;
       const backend = await open((laid) => {
         trees = laid.resources.trees;
@@ -256,7 +256,7 @@ describe.skipIf(reason !== undefined)(
       expect(most).toBe(1);
     });
 
-    it('a pooled instance that somebody had is never handed to somebody else, whatever became of the record', async () => {
+    it('a pooled instance that a sandbox had is never handed to another, whatever became of the record', async () => {
       const first = await open(undefined, { poolSize: 1 });
       await first.warm();
       const id = newId('sbx');
@@ -269,7 +269,7 @@ describe.skipIf(reason !== undefined)(
       expect(await instances()).not.toContain(instance);
     });
 
-    it('a sandbox that cannot be taken up again keeps nobody else from it', async () => {
+    it('a sandbox that cannot be adopted does not keep others from being adopted', async () => {
       const first = await open();
       const [broken, whole] = [newId('sbx'), newId('sbx')];
       await first.ensure(broken, spec);

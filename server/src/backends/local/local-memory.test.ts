@@ -61,7 +61,7 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     armFaultPoints({
       'local.snapshot.still': async () => {
         await world.kill(id);
-        // By then nobody is there to let go on.
+        // By then there is no process to resume.
         await sleep(200);
       },
     });

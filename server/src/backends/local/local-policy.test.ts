@@ -87,7 +87,7 @@ describe.skipIf(reason !== undefined)(
       await strict.close();
     });
 
-    it('starts a sandbox anew with the limits that it is to have by now, and the disk that it has', async () => {
+    it('starts a sandbox again with the limits of today, and the disk that it has', async () => {
       const backend = await world.open();
       const id = await world.box(backend);
       await backend.stop(id, { graceMs: 0 });

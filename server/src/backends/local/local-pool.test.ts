@@ -1,4 +1,4 @@
-/** The warm pool on a real machine: what it hands out, and that nobody notices that it was there before. */
+/** The warm pool on a real machine: what it hands out, and that a sandbox from it is like any other. */
 import { chmod, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { newId, SandboxSpecSchema, type SandboxId, type SandboxSpecInput } from '@cay/sdk/protocol';

@@ -137,7 +137,7 @@ describe.skipIf(reason !== undefined)(
       expect(await world.run(backend, child, fill)).toBe('full');
     });
 
-    it('a snapshot that others descend from is gone for everybody at once, and its tree when they are', async () => {
+    it('a snapshot that others descend from is gone for callers at once, and its tree when they are gone', async () => {
       world = await localWorld({ runtime: 'runc' });
       const backend = await world.open();
       const id = await world.box(backend);

@@ -7,7 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { armFaultPoints } from '../../lib/fault-point.ts';
 import { IMPORT_FAULTS } from './archive.ts';
-import { CLONE_FAULTS } from './clone.ts';
+import { CLONE_FAULTS, CLONE_START_FAULTS } from './clone.ts';
 import { END_FAULTS } from './end-instance.ts';
 import { FREEZE_FAULTS } from './freeze.ts';
 import { HIBERNATE_FAULTS } from './hibernate.ts';
@@ -44,7 +44,7 @@ interface Scene {
 
 const reason = whyNoLocal();
 const STEP_MS = 30_000;
-/** What nobody waits for any more: what is left when it fails is found by the next sweep. */
+/** Steps that no caller waits for: what is left when one fails is found by the next sweep. */
 const IN_BACKGROUND = ['local.rollback.switched', 'local.wake.done'];
 
 const files: Scene[] = [
@@ -73,6 +73,20 @@ const files: Scene[] = [
       expect(['absent', 'stopped']).toContain((await backend.observe(child)).phase);
       await backend.clone(child, world.spec, snapshot);
       await backend.ensure(child, world.spec);
+      expect(await world.readNote(backend, child)).toBe('then');
+      await backend.remove(child);
+    },
+  },
+  {
+    verb: 'clone() that starts',
+    faults: CLONE_START_FAULTS,
+    act: ({ backend, world, child, snapshot }) => backend.clone(child, world.spec, snapshot, { start: true }),
+    async check({ backend, world, child, snapshot }) {
+      expect(['absent', 'ready']).toContain((await backend.observe(child)).phase);
+      expect(await backend.clone(child, world.spec, snapshot, { start: true })).toMatchObject({
+        phase: 'ready',
+        incarnation: 1,
+      });
       expect(await world.readNote(backend, child)).toBe('then');
       await backend.remove(child);
     },
@@ -136,7 +150,7 @@ const files: Scene[] = [
     before: ({ backend, id }) => backend.stop(id, { graceMs: 0 }),
     act: ({ backend, world, id }) => backend.ensure(id, world.spec),
     async check({ backend, world, id }) {
-      // One that could not be started says why; one that nobody could try to start is as it was.
+      // A start that failed has a reason; a start that never began leaves it as it was.
       expect(['stopped', 'failed', 'ready']).toContain((await backend.observe(id)).phase);
       await backend.ensure(id, world.spec);
       expect(await world.readNote(backend, id)).toBe('now');
@@ -224,6 +238,20 @@ const memory: Scene[] = [
     },
   },
   {
+    verb: 'clone() with memory that starts',
+    memory: true,
+    faults: CLONE_START_FAULTS,
+    act: ({ backend, world, child, snapshot }) =>
+      backend.clone(child, world.spec, snapshot, { memory: true, start: true }),
+    async check(stage) {
+      const { backend, world, child, snapshot } = stage;
+      expect(['absent', 'ready']).toContain((await backend.observe(child)).phase);
+      await backend.clone(child, world.spec, snapshot, { memory: true, start: true });
+      await runsOrWakes({ ...stage, id: child }, 'then');
+      await backend.remove(child);
+    },
+  },
+  {
     verb: 'rollback() with memory',
     memory: true,
     faults: ROLLBACK_FAULTS,
@@ -289,7 +317,7 @@ function scenes(runtime: string, list: Scene[]): void {
       }
 
       async function tearDown(stage: Stage, fault: string): Promise<void> {
-        // The sandbox may stand on the snapshot now, and then nobody else does.
+        // The tree of the sandbox may depend on the snapshot now, and then no other does.
         const standing = await stage.backend.removeSnapshot(stage.snapshot).then(
           () => [],
           (error: { details?: { sandboxes?: string[] } }) => error.details?.sandboxes,

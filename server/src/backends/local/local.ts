@@ -6,7 +6,7 @@
  * `pool.ts`, and what happens when the server starts on resources that an earlier one left in `reconcile.ts`.
  */
 import { availableParallelism } from 'node:os';
-import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import type { SandboxId } from '@cay/sdk/protocol';
 import { memoryCapacity, pidsCapacity } from '../../host/capacity.ts';
 import type { HostResources } from '../../host/host-resources.ts';
 import { isAlive, type Instance } from '../../host/instances/instance.ts';
@@ -15,40 +15,44 @@ import { Broadcast } from '../../lib/broadcast.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import { DEFAULT_POLICY, usualLimits, type Policy } from '../../policy/policy.ts';
-import type {
-  Backend,
-  Freezing,
-  Hibernating,
-  Measuring,
-  Observation,
-  Orphan,
-  Resizing,
-  Snapshotting,
-  Sweeping,
+import {
+  abilityOf,
+  type Backend,
+  type Freezing,
+  type Hibernating,
+  type Measuring,
+  type Observation,
+  type Orphan,
+  type Resizing,
+  type Snapshotting,
+  type Sweeping,
 } from '../backend.ts';
-import { requireSandboxId, sameSpec } from '../support/check.ts';
-import { localCapabilities } from './capabilities.ts';
-import { fail, stop, takeAway } from './end-instance.ts';
+import { requireSandboxId } from '../support/check.ts';
+import type { Probeable } from '../probing/probed-backend.ts';
+import { abilitiesOn, localCapabilities } from './capabilities.ts';
+import { fail, stop, removeSandbox } from './end-instance.ts';
 import { newName, quotaOf, requireReady, type Engine } from './engine.ts';
+import { ensure } from './ensure.ts';
 import { setFrozen } from './freeze.ts';
 import { HeldNames } from './held-names.ts';
 import { hibernate } from './hibernate.ts';
 import type { Images } from './images.ts';
 import { instanceMonitor } from './instance-monitor.ts';
 import { nameSandboxes } from './name-sandboxes.ts';
+import { pickRuntime } from './pick-runtime.ts';
 import { Pool } from './pool.ts';
 import { preparedTemplates } from './prepared-templates.ts';
 import { reconcile } from './reconcile.ts';
 import { resize } from './resize.ts';
-import { observationOf, type SandboxRecord, type SandboxRecords } from './sandbox-record.ts';
+import { runtimeFingerprint } from './runtime-fingerprint.ts';
+import { observationOf, type SandboxRecords } from './sandbox-record.ts';
 import type { SnapshotRecords } from './snapshot-record.ts';
 import { SpareTrees } from './spare-trees.ts';
-import { start, validate } from './start.ts';
+import { validate } from './start.ts';
 import { statsOf } from './stats.ts';
 import { sweep } from './sweep.ts';
 import { BackgroundCleanup } from './background-cleanup.ts';
 import { timeTravel } from './time-travel.ts';
-import { wake } from './wake.ts';
 import { discardInstance, makeWarmInstance } from './warm-instance.ts';
 
 export interface LocalOptions {
@@ -71,15 +75,15 @@ export interface LocalOptions {
   startsAtOnce?: number;
   /** How often what was left behind is looked for while serving. 0, the default, is never. */
   sweepEveryMs?: number;
-  /** Told what a sweep found and took away: the one when it opens, and those while serving. */
+  /** Called with the orphans that a sweep has removed, at the start and while serving. */
   onSwept?(orphans: Orphan[]): void;
   onError?(error: unknown): void;
-  /** Called when the resources was let go of, or does not exist any more. */
+  /** Called when the backend was closed, or destroyed with everything that it had. */
   onClosed?(how: 'closed' | 'destroyed'): void | Promise<void>;
 }
 
 export interface LocalBackend
-  extends Backend, Resizing, Freezing, Snapshotting, Hibernating, Measuring, Sweeping {
+  extends Backend, Resizing, Freezing, Snapshotting, Hibernating, Measuring, Sweeping, Probeable {
   /** Resolves when the warm pool has as many as it should. */
   warm(): Promise<void>;
   /** Removes every sandbox and all that the engine keeps on this machine. */
@@ -127,22 +131,29 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
 
     capabilities: () => localCapabilities(engine, options.templates),
 
+    ability(name) {
+      const { controllers } = resources.cgroups;
+      const checkpoints = [...resources.runtimes.values()].some((runtime) => runtime.checkpoints);
+      return abilityOf(
+        {
+          resize: controllers.cpu && controllers.memory ? this : undefined,
+          freeze: controllers.freezer ? this : undefined,
+          snapshots: this,
+          memorySnapshots: checkpoints ? this : undefined,
+          capacity: this,
+          sweep: this,
+        },
+        name,
+      );
+    },
+
+    defaultRuntime: async () => (await pickRuntime(engine)).name,
+    wired: async (runtime) => (await abilitiesOn(engine, resources.runtimes.get(runtime))).abilities,
+    fingerprint: (runtime) => runtimeFingerprint(resources, runtime),
+
     validate: (spec) => validate(engine, spec),
 
-    ensure: async (id, spec, { signal } = {}) =>
-      inOrder(id, async () => {
-        if (engine.closed)
-          throw new CayError('unavailable', `Cannot start sandbox "${id}": the backend is closed`);
-        const found = records.get(id);
-        if (found?.phase === 'removing') await takeAway(engine, found);
-        const record = records.get(id);
-        if (record && !sameSpec(record.spec, spec)) {
-          throw new CayError('already_exists', `Sandbox "${id}" exists already with another spec`);
-        }
-        if (record?.phase === 'ready' && live.has(id)) return setFrozen(engine, id, false);
-        if (record?.phase === 'hibernated') return wake(engine, record, signal);
-        return start(engine, id, record ? restarted(record, spec) : spec, { before: record, signal });
-      }),
+    ensure: async (id, spec, { signal } = {}) => inOrder(id, () => ensure(engine, id, spec, signal)),
 
     async observe(id) {
       requireSandboxId(id);
@@ -169,7 +180,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     remove: async (id) =>
       inOrder(id, async () => {
         const record = records.get(id);
-        if (record) await takeAway(engine, record);
+        if (record) await removeSandbox(engine, record);
         await backgroundCleanup.settled(id);
       }),
 
@@ -215,14 +226,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   return nameSandboxes(backend);
 }
 
-/**
- * What a sandbox is started from anew: its limits are those that it has by now, its disk that which it has.
- */
-function restarted({ spec: own }: SandboxRecord, { limits }: SandboxSpec): SandboxSpec {
-  return { ...own, limits: { ...limits, diskBytes: own.limits.diskBytes } };
-}
-
-/** What opening the backend there would sweep. Nothing is started, adopted, settled or taken away. */
+/** The orphans that opening the backend would sweep. Nothing is started, adopted, settled or removed. */
 export function surveyOrphans(
   options: Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' | 'templates'>,
 ): Promise<Orphan[]> {

@@ -1,6 +1,6 @@
 /**
- * Lays the resources for the local backend in a directory, and opens it there. One server at a time has the
- * directory.
+ * Opens the local backend in a directory, with the host's resources that it needs. One server at a time has
+ * the directory.
  */
 import { chmod, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
@@ -20,7 +20,7 @@ import { openSnapshotter } from '../../host/snapshots/open.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
-import { lockFile, type FileLock } from '../../lib/file-lock.ts';
+import { lockDirectory } from '../../host/lock-directory.ts';
 import { bootId } from '../../lib/proc.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 import { randomName } from '../../lib/random-name.ts';
@@ -45,7 +45,10 @@ export interface OpenLocalOptions extends Pick<
    * Seals the environments of sandboxes in their records. Without it they are in the clear, for root alone.
    */
   box?: SealedBox;
-  /** Puts this process into a cgroup of its own beside the sandboxes', where it is in nobody else's. */
+  /**
+   * Puts this process into a cgroup of its own beside the sandboxes', unless a service manager has put it
+   * into one.
+   */
   protectServer?: boolean;
 }
 
@@ -56,19 +59,27 @@ export interface OpenLocalOptions extends Pick<
  */
 const IDS = { hostId: 1_879_048_192, size: 65_536 };
 
-/** All that this backend can be told of, whether they work here or not. */
+/** All runtimes that this backend knows, whether they work here or not. */
 export const RUNTIME_NAMES: readonly string[] = ['runsc', 'crun', 'runc', UNISOLATED];
 
 const LOCK = 'lock';
-/** What else is ours in the directory, beside what the storage takes away itself. */
-const OURS = ['instances', 'runtimes', 'sandboxes', 'snapshots', 'images', 'installation.json'];
+/** Further names of ours in the directory, beside those that the storage removes itself. */
+const OURS = [
+  'instances',
+  'runtimes',
+  'sandboxes',
+  'snapshots',
+  'images',
+  'installation.json',
+  'probes-local.json',
+];
 
 const SWEEP_EVERY_MS = 60_000;
 
 export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend> {
   await makePassable(options.dir);
   // Opening takes the sockets of what runs and sweeps what no record knows: never beside another server.
-  const lock = requireLock(options.dir);
+  const lock = lockDirectory(options.dir, LOCK);
   let laid: Laid | undefined;
   try {
     raiseKernelLimits();
@@ -93,11 +104,11 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
 }
 
 /**
- * What nobody answers for in the directory of a server that does not run. Its storage is mounted for that,
- * and nothing else is touched.
+ * The orphans in the directory of a server that does not run. Its storage is mounted for that, and nothing
+ * else is touched.
  */
 export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Orphan[]> {
-  const lock = requireLock(options.dir);
+  const lock = lockDirectory(options.dir, LOCK);
   try {
     const laid = await openPlatform(options);
     try {
@@ -112,7 +123,7 @@ export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'stora
 
 type Laid = Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' | 'templates'>;
 
-/** What the backend stands on in that directory. */
+/** The host's resources and the records of that directory. */
 export async function openPlatform(
   options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy'>,
 ): Promise<Laid> {
@@ -156,19 +167,6 @@ function protect({ cgroups }: HostResources, onError: (error: unknown) => void =
     // It serves as well without.
     onError(error);
   }
-}
-
-function requireLock(dir: string): FileLock {
-  const result = lockFile(join(dir, LOCK), { pid: process.pid });
-  if ('lock' in result) return result.lock;
-  const pid = result.heldBy?.['pid'];
-  throw new CayError(
-    'failed_precondition',
-    `Cannot use "${dir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`,
-    {
-      hint: 'stop that server, or choose another data directory',
-    },
-  );
 }
 
 /**

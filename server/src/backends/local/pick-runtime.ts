@@ -4,8 +4,8 @@ import { allowsRuntime, requireRuntime } from '../../policy/allow-runtime.ts';
 import type { Engine } from './engine.ts';
 
 /**
- * The runtime of that name, or of the usual one, or the strongest that works here: in each case one that the
- * operator allows. Rejects `permission_denied`, and what `chooseRuntime` does.
+ * The runtime of that name, or the configured default, or the strongest that works here: in each case one
+ * that the operator allows. Rejects `permission_denied`, and what `chooseRuntime` does.
  */
 export async function pickRuntime(
   { resources, policy, runtime }: Pick<Engine, 'resources' | 'policy' | 'runtime'>,

@@ -13,13 +13,13 @@ export interface Wanted {
 
 export interface PlanOptions {
   pooled?: boolean;
-  /** What it stands on already; absent, it is to be a clone of the template as it is today. */
+  /** The tree that it has already; absent, it gets a clone of the template. */
   on?: { tree?: string; footing?: Footing | undefined };
 }
 
 /**
- * Decides on what a new instance stands. Every way to processes comes through here, so a runtime that is not
- * allowed ends here.
+ * Chooses runtime, template tree and name of a new instance. Every start comes through here, so that a
+ * runtime that is not allowed is refused here.
  */
 export async function plan(
   engine: Engine,
@@ -43,7 +43,7 @@ export async function plan(
 }
 
 /**
- * Makes the tree of an instance from its template. One that was removed underneath is made anew, and `facts`
+ * Makes the tree of an instance from its template. A template that was removed is made again, and `facts`
  * changed to it.
  */
 export async function cloneTemplate(

@@ -94,7 +94,7 @@ describe('Pool', () => {
     await filled.close();
   });
 
-  it('does not fill while somebody waits for a sandbox of their own', async () => {
+  it('does not fill while a caller waits for a sandbox', async () => {
     const made: string[] = [];
     let busy = true;
     const waiting = pool(1, { made, busy: () => busy });

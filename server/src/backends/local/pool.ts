@@ -1,13 +1,14 @@
 /**
- * The warm pool keeps sandboxes running that nobody has asked for yet, so that the next one asked
+ * The warm pool keeps instances running before they are asked for, so that the next one asked
  * for is ready at once.
  *
  * What can be changed while an instance runs (limits, labels, env, user) is not part of the key;
  * what cannot (template, runtime, a read-only root) is. An instance leaves the pool in
  * the same turn of the event loop in which it is found, so none is ever handed out twice. Filling
- * happens one at a time, when requests have been quiet for a moment, and only while nobody waits for
+ * happens one at a time, when requests have been quiet for a moment, and only while no caller waits for
  * a sandbox of their own.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Instance, InstanceFacts } from '../../host/instances/instance.ts';
 
 export interface PoolKey {
@@ -22,7 +23,7 @@ export interface PoolOptions {
   /** Makes one more, ready to use. */
   make(): Promise<{ instance: Instance; key: PoolKey }>;
   destroy(instance: Instance): Promise<void>;
-  /** True while somebody waits for a sandbox that is being made from nothing. */
+  /** True while a caller waits for a sandbox that is made from nothing. */
   busy(): boolean;
   onError(error: unknown): void;
 }
@@ -96,7 +97,7 @@ export class Pool {
   async full(): Promise<void> {
     while (!this.#closed && this.#ready.length < this.#options.size) {
       this.fill();
-      await (this.#filling ?? new Promise((resolve) => setTimeout(resolve, BUSY_POLL_MS)));
+      await (this.#filling ?? sleep(BUSY_POLL_MS));
     }
   }
 

@@ -1,9 +1,9 @@
 /**
  * Compares what is recorded with what exists, when the engine opens.
  *
- * Each recorded sandbox is adopted if its processes are there, finished if a operation was under way, or marked as
- * ended; a snapshot that is not whole is taken away. Then everything of this installation that no record and
- * no pool answers for is swept.
+ * Each recorded sandbox is adopted if its processes are there, finished if an operation was under way, or
+ * marked as ended; an incomplete snapshot is removed. Then everything of this installation that no record and
+ * no pool accounts for is swept.
  */
 import type { Limits } from '@cay/sdk/protocol';
 import {
@@ -26,7 +26,7 @@ import { reapSnapshots } from './remove-snapshot.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
 import { sweep } from './sweep.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
-import { fallAsleep } from './wake.ts';
+import { hibernateAgain } from './wake.ts';
 
 /** An instance's directory; one whose facts were never written has only its name. */
 type Found = InstanceFacts | { name: string };
@@ -39,11 +39,11 @@ export async function reconcile(engine: Engine, { poolSize }: { poolSize: number
   const instances = new Map<string, Found>();
   for (const facts of await listInstances(engine.resources)) instances.set(facts.name, facts);
 
-  // One that cannot be settled is settled by the next verb for it; it keeps nobody else from starting.
+  // A sandbox that cannot be settled is settled by its next verb; it does not keep the others from starting.
   await Promise.all(
     [...engine.records.all.values()].map((record) => settle(engine, record, instances).catch(engine.onError)),
   );
-  // After the sandboxes: what a rollback had begun stands on a snapshot.
+  // After the sandboxes: the tree of an unfinished rollback depends on a snapshot.
   for (const snapshot of engine.snapshots.all.values()) {
     if (snapshot.state === 'taking') await undoSnapshot(engine, snapshot).catch(engine.onError);
   }
@@ -52,7 +52,7 @@ export async function reconcile(engine: Engine, { poolSize }: { poolSize: number
   return sweep(engine, { alone: true });
 }
 
-/** Brings one sandbox to rest. Its instance leaves `instances` if it is still needed. */
+/** Settles one sandbox. Its instance leaves `instances` if it is still needed. */
 async function settle(engine: Engine, found: SandboxRecord, instances: Map<string, Found>): Promise<void> {
   const { resources, records } = engine;
   const record = await withoutNext(engine, found);
@@ -98,12 +98,12 @@ async function settle(engine: Engine, found: SandboxRecord, instances: Map<strin
 /** What becomes of a sandbox that should run and does not. */
 async function settleEnded(engine: Engine, record: SandboxRecord, facts: Found | undefined): Promise<void> {
   const { resources, records } = engine;
-  if (record.phase === 'starting' && record.memory) return fallAsleep(engine, record);
   if (record.phase === 'starting' && record.incarnation === 1) {
-    // Nobody was told that it exists. Whoever asked for it asks again.
+    // The caller was not told that it exists, and asks again. Its memory, if any, is a snapshot's.
     await resources.trees.remove(record.tree);
     return records.delete(record.id);
   }
+  if (record.phase === 'starting' && record.memory) return hibernateAgain(engine, record);
   if (record.phase === 'starting' || record.stopping) {
     const { stopping: _stopping, ...rest } = record;
     return records.save({ ...rest, phase: 'stopped', instance: undefined, frozen: false, memory: undefined });
@@ -122,7 +122,7 @@ async function settleEnded(engine: Engine, record: SandboxRecord, facts: Found |
   });
 }
 
-/** A rollback that was not done is as if nobody had asked for it. */
+/** Undoes a rollback that was not finished. */
 async function withoutNext(engine: Engine, { next, ...record }: SandboxRecord): Promise<SandboxRecord> {
   if (!next) return record;
   await dropNext(engine, { ...record, next });

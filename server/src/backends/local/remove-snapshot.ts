@@ -13,13 +13,13 @@ export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<vo
   await engine.snapshotQueue.run(id, async () => {
     const record = engine.snapshots.get(id);
     if (!record) return;
-    // What was replaced may still be standing on it for a moment.
+    // A tree that was replaced may depend on it for a moment.
     await engine.backgroundCleanup.settled();
     const sandboxes = standingOn(engine, id);
     if (sandboxes.length > 0) {
       throw new CayError(
         'failed_precondition',
-        `Cannot remove snapshot "${id}": ${sandboxes.length} sandboxes stand on it`,
+        `Cannot remove snapshot "${id}": the files of ${sandboxes.length} sandboxes depend on it`,
         {
           hint: 'remove these sandboxes first, or roll them back to another snapshot',
           details: { sandboxes },
@@ -35,7 +35,7 @@ export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<vo
       hold.release();
     }
   });
-  // It is removed: nobody sees it any more. What something came to stand on in this moment, or the disk does
+  // It is removed for callers. What a new tree depends on by now, or the disk does
   // not let go of, is for the sweep of every minute.
   await reapSnapshots(engine).catch(engine.onError);
 }
@@ -48,7 +48,7 @@ function standingOn({ records }: Engine, id: SnapshotId): string[] {
 
 /**
  * Takes away what is left of snapshots that were removed. The tree of one that others descend from stays
- * until they are gone: nobody can see it any more, and what they share takes no space of its own.
+ * until they are gone: callers cannot see it any more, and shared blocks take no further space.
  */
 export async function reapSnapshots(engine: Engine): Promise<void> {
   for (let again = true; again;) {

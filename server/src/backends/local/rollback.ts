@@ -1,9 +1,9 @@
 /**
  * Putting a sandbox to where a snapshot is.
  *
- * The new is made beside the old, which stands still meanwhile; one change of the record then makes the new
- * the sandbox's. Until then any failure takes the new away and lets the old go on; after it the old is only
- * something left to be taken away.
+ * The new instance is made beside the old one, which is frozen meanwhile; one change of the record then makes
+ * the new the sandbox's. Until then any failure takes the new away and lets the old go on; after it the old
+ * is only something left to be removed.
  */
 import type { SandboxId, SnapshotId } from '@cay/sdk/protocol';
 import {

@@ -1,19 +1,19 @@
 /**
  * What the local backend remembers of a sandbox. It says which instance, which tree and which image are the
- * sandbox's, so that a server that starts again can tell its own from what was left over.
+ * sandbox's, so that the next server can distinguish them from orphans.
  *
  * | phase | instance | memory | what it means after a crash |
  * |---|---|---|---|
- * | `starting` | yes | no | the start is undone: it is stopped, or absent if it never was more |
- * | `starting` | yes | yes | it is being woken: what answers is taken up, else it is hibernated again |
+ * | `starting` | yes | no | the start is undone: it is stopped, or absent if this was its first incarnation |
+ * | `starting` | yes | yes | it is being restored: a guest that answers is adopted, else it is hibernated again, or absent if this was its first incarnation |
  * | `ready` | yes | no | taken up if its processes live |
  * | `ready` | yes | yes | it is being hibernated: the image is not whole, and dropped |
- * | `hibernated` | maybe | yes | the image is whole; an instance that is left is taken away |
- * | `stopped`, `failed` | maybe | no | at rest; an instance that is left is taken away |
+ * | `hibernated` | maybe | yes | the image is complete; an instance that is left is removed |
+ * | `stopped`, `failed` | maybe | no | no processes; an instance that is left is removed |
  * | `removing` | maybe | maybe | the removal is finished |
  *
  * `stopping` beside `ready`: if its processes are gone they were ended, and did not end by themselves.
- * `next` beside any of them is a rollback that has not happened: what it had begun to make is taken away.
+ * `next` beside any of them is a rollback that has not happened: what it had begun to make is removed.
  */
 import { SandboxIdSchema, SandboxSpecSchema, SnapshotIdSchema, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
@@ -40,7 +40,7 @@ const SandboxRecordSchema = z.object({
   phase: z.enum(['starting', 'ready', 'stopped', 'hibernated', 'failed', 'removing']),
   incarnation: z.int().min(1),
   runtime: z.string(),
-  /** Absent while no process of the sandbox is meant to exist. */
+  /** Absent while the sandbox has no processes. */
   instance: z.string().optional(),
   /** The active tree that is its disk. */
   tree: z.string(),

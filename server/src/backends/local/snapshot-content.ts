@@ -5,7 +5,7 @@ import { CayError, type FileChange, type SnapshotId } from '@cay/sdk/protocol';
 import { readTreeFile } from '../../host/archives/read-tree-file.ts';
 import { tarPaths } from '../../host/archives/tar-paths.ts';
 import type { IdMapping } from '../../host/runtimes/runtime.ts';
-import type { CallOptions, SnapshotFiles } from '../backend.ts';
+import type { CallScope, SnapshotFiles } from '../backend.ts';
 import { requireSnapshotId, requireWanted } from '../support/check.ts';
 import type { Engine } from './engine.ts';
 import { requireKept, type SnapshotRecord } from './snapshot-record.ts';
@@ -14,7 +14,7 @@ export async function* changesBetween(
   engine: Engine,
   from: SnapshotId,
   to: SnapshotId,
-  { signal }: CallOptions = {},
+  { signal }: CallScope = {},
 ): AsyncIterable<FileChange> {
   const [before, after] = [requireSnapshot(engine, from), requireSnapshot(engine, to)];
   const [was, is] = [idsOf(engine, before), idsOf(engine, after)];
@@ -61,7 +61,7 @@ export function idsOf({ resources }: Engine, { id, runtime }: SnapshotRecord): I
   );
 }
 
-/** Who gives up hears `cancelled`, whatever the reader underneath says. */
+/** A caller that gives up gets `cancelled`, whatever the reader rejects with. */
 export async function* wanted<T>(
   values: AsyncIterable<T>,
   signal: AbortSignal | undefined,

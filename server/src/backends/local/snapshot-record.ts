@@ -53,7 +53,7 @@ export function openSnapshotRecords(dir: string, box?: SealedBox): Promise<Snaps
   });
 }
 
-/** Rejects `not_found` for one that is not whole, too: nobody was told of it, or it is as good as gone. */
+/** Rejects `not_found` also for an incomplete one: its caller has had no answer, or it is being removed. */
 export function requireKept(snapshots: SnapshotRecords, id: SnapshotId): SnapshotRecord {
   const record = snapshots.get(id);
   if (record?.state === 'kept') return record;

@@ -116,7 +116,7 @@ async function planSnapshot(
   };
 }
 
-/** Of a sandbox whose record does not say what it stands on. */
+/** For a sandbox whose record does not say which template tree it has. */
 async function footingToday(
   { templates, resources }: Engine,
   { spec, runtime }: SandboxRecord,

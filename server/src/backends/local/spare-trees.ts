@@ -1,8 +1,8 @@
 /**
- * A few clones of the template in use, made before anybody asks: cloning takes about as long as half a
+ * A few clones of the template in use, made in advance: cloning takes about as long as half a
  * container's start, and a clone that waits costs nothing but its name.
  *
- * They are active trees like those of sandboxes. One that nobody has taken is swept with the other orphans
+ * They are active trees like those of sandboxes. One that was not used is swept with the other orphans
  * when the next server opens.
  */
 import type { Snapshotter } from '../../host/snapshots/snapshotter.ts';
@@ -20,7 +20,7 @@ export class SpareTrees {
   readonly #options: SpareTreesOptions;
   #parent: string | undefined;
   #ready: string[] = [];
-  /** Being made or taken away. */
+  /** Being made or removed. */
   readonly #changing = new Set<string>();
   #filling: Promise<void> | undefined;
   #closed = false;
@@ -37,7 +37,7 @@ export class SpareTrees {
       inBackground(this.#drop(outdated), this.#options.onError);
     }
     const key = this.#ready.shift();
-    // Not in the same moment: whoever took it is about to start something.
+    // Not at once: the caller that took it is about to start an instance.
     if (!this.#filling) setTimeout(() => this.#fill(), 100).unref();
     return key;
   }

@@ -1,4 +1,4 @@
-/** Making a sandbox run: from nothing, or on the files that it has. */
+/** Starting a sandbox: from nothing, or on the files that it has. */
 import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import {
   claimInstance,
@@ -78,7 +78,7 @@ export async function start(
     return observation;
   } catch (error) {
     engine.live.delete(id);
-    // The caller hears why it could not be started, not what else went wrong after that.
+    // The caller gets the reason of the failed start, not a failure of the undo.
     await undo(engine, record, { before, instance, error: error as Error }).catch(engine.onError);
     throw error;
   } finally {
@@ -87,8 +87,8 @@ export async function start(
 }
 
 /**
- * What was made before anybody asked: a whole instance, or a tree. Nothing waits between finding and having
- * it.
+ * What was made in advance: a running instance, or a tree. Synchronous, so that no other start takes the
+ * same.
  */
 function takeReady(
   engine: Engine,
@@ -115,7 +115,7 @@ async function startCold(
 ): Promise<Instance> {
   return inTurn(engine, async () => {
     if (fresh) await cloneTemplate(engine, facts);
-    // The quota is there before anybody but the guest is, and nobody waits for it.
+    // The quota is set while the instance starts: only the guest runs by then.
     const [started, limited] = await Promise.allSettled([
       startInstance(engine.resources, facts, limits),
       fresh ? setQuota(engine.resources, facts.tree, limits) : undefined,
@@ -137,7 +137,7 @@ export async function inTurn<T>(engine: Engine, task: () => Promise<T>): Promise
   }
 }
 
-/** Takes back what a start had begun. */
+/** Undoes a start. */
 async function undo(
   engine: Engine,
   record: SandboxRecord,

@@ -15,7 +15,7 @@ export async function statsOf(engine: Engine, id: SandboxId): Promise<Stats> {
     diskBytes,
     diskLimitBytes: record.spec.limits.diskBytes,
     // A sandbox has a loopback device and no other: nothing leaves it but through the guest.
-    networkRxBytes: 0,
-    networkTxBytes: 0,
+    networkRxBytes: null,
+    networkTxBytes: null,
   };
 }

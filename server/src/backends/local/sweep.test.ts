@@ -36,7 +36,7 @@ describe.skipIf(reason !== undefined)(`sweeping${reason ? ` (skipped: ${reason})
     ];
   }
 
-  it('finds what belongs to nobody, of every kind, and takes it away', async () => {
+  it('finds orphans of every kind, and removes them', async () => {
     world = await localWorld({ runtime: 'runc' });
     let laid: Laid | undefined;
     const backend = await world.open({}, (all) => (laid = all));
@@ -63,7 +63,7 @@ describe.skipIf(reason !== undefined)(`sweeping${reason ? ` (skipped: ${reason})
     expect(new Set(swept.map(({ kind }) => kind))).toEqual(new Set(left.map(({ kind }) => kind)));
   });
 
-  it('leaves a temporary file alone that somebody may be writing', async () => {
+  it('leaves a temporary file alone that may still be written', async () => {
     world = await localWorld({ runtime: 'runc' });
     const backend = await world.open();
     const path = join(world.dir, 'sandboxes', `${newId('sbx')}.json.1-1.tmp`);

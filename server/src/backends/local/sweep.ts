@@ -3,7 +3,7 @@
  *
  * Names below our own directories and our own cgroup are the proof that a thing is ours; nothing else is ever
  * looked at. While others work, a thing counts as lost only if it was so twice, a moment apart: what is being
- * handed from one to the other belongs to somebody by then. Names are never used again, so what was lost
+ * handed from one to the other has an owner by then. Names are never used again, so what was lost
  * stays lost.
  */
 import { readdir, rm, stat } from 'node:fs/promises';
@@ -17,7 +17,7 @@ import { reapable } from './remove-snapshot.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
 
 export interface SweepOptions {
-  /** Only tells what there is. */
+  /** Reports orphans and removes none. */
   dryRun?: boolean;
   /** Nobody else is at work yet. */
   alone?: boolean;

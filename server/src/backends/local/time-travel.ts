@@ -1,4 +1,4 @@
-/** The verbs of `Snapshotting`, each checked at the door and run in the order of its sandbox. */
+/** The verbs of `Snapshotting`: ids are checked first, and each verb runs in the queue of its sandbox. */
 import type { SnapshotId } from '@cay/sdk/protocol';
 import type { Snapshotting } from '../backend.ts';
 import { requireSandboxId, requireSnapshotId } from '../support/check.ts';
@@ -33,9 +33,9 @@ export function timeTravel(engine: Engine): Snapshotting {
       await removeSnapshot(engine, snapshot);
     },
 
-    async clone(id, spec, snapshot, { memory = false, signal } = {}) {
+    async clone(id, spec, snapshot, { memory = false, start = false, signal } = {}) {
       requireIds(id, snapshot);
-      return queue.run(id, () => clone(engine, id, { spec, snapshot, memory, signal }));
+      return queue.run(id, () => clone(engine, id, { spec, snapshot, memory, start, signal }));
     },
 
     async rollback(id, snapshot, { memory = false, signal } = {}) {
@@ -45,7 +45,7 @@ export function timeTravel(engine: Engine): Snapshotting {
 
     async fileBytes(snapshot) {
       const source = snapshots.get(snapshot)?.source;
-      // Of a tree that is gone nothing more can be told.
+      // The tree may be gone.
       return source === undefined ? undefined : engine.resources.trees.written(source).catch(() => undefined);
     },
 

@@ -1,4 +1,4 @@
-/** Letting a hibernated sandbox go on. */
+/** Restoring a hibernated sandbox. */
 import { destroyInstance, type Instance } from '../../host/instances/instance.ts';
 import { reviveInstance } from '../../host/instances/revive.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
@@ -51,7 +51,7 @@ export async function wake(
   } catch (error) {
     engine.live.delete(id);
     if (instance) await destroyInstance(engine.resources, instance).catch(engine.onError);
-    await fallAsleep(engine, starting).catch(engine.onError);
+    await hibernateAgain(engine, starting).catch(engine.onError);
     throw error;
   } finally {
     hold.release();
@@ -60,9 +60,9 @@ export async function wake(
 
 /**
  * Notes that a sandbox could not be woken. Its processes may have run for a moment, and written what those in
- * the image know nothing of: one that has just come from a snapshot gets that snapshot's files anew.
+ * the image know nothing of: one that has just come from a snapshot gets that snapshot's files again.
  */
-export async function fallAsleep(engine: Engine, record: SandboxRecord): Promise<void> {
+export async function hibernateAgain(engine: Engine, record: SandboxRecord): Promise<void> {
   const { resources, snapshots, held, onError } = engine;
   const asleep: SandboxRecord = { ...record, phase: 'hibernated', instance: undefined };
   const from = record.memory?.snapshot === undefined ? undefined : snapshots.get(record.memory.snapshot);

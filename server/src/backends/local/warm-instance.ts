@@ -4,7 +4,7 @@ import { cloneTemplate, plan } from './plan.ts';
 import { poolKeyOf, type PoolKey } from './pool.ts';
 import { warmUp } from './warm-up.ts';
 
-/** Makes an instance that nobody has asked for yet. */
+/** Makes an instance for the warm pool. */
 export async function makeWarmInstance(
   engine: Engine,
   template: string,
@@ -27,7 +27,7 @@ export async function makeWarmInstance(
   }
 }
 
-/** Takes away an instance that nobody has had. */
+/** Destroys an instance of the warm pool that no sandbox has had. */
 export async function discardInstance({ resources, held }: Engine, instance: Instance): Promise<void> {
   const hold = held.hold(instance.facts.name, instance.facts.tree);
   try {

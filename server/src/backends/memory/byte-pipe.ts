@@ -1,6 +1,6 @@
 import { bell } from './signal.ts';
 
-/** Thrown into whoever writes to a pipe that nobody reads any more. */
+/** Thrown at a writer of a pipe without a reader. */
 export class BrokenPipe extends Error {
   override readonly name = 'BrokenPipe';
 }

@@ -42,7 +42,7 @@ export function memoryCapabilities(): Capabilities {
       pidsLimit: 'Counts programs',
       openFilesLimit: 'Programs have no file descriptors',
       survivesRestart: "Sandboxes live in the server's own process and end with it",
-      freeze: 'A program stands still at its next call to the sandbox; one that makes none goes on',
+      freeze: 'A program stops at its next call to the sandbox; one that makes none runs on',
       snapshots:
         "Snapshots live in the server's own process and end with it; its archives are for this backend alone",
       memorySnapshots: 'What a function has in its variables cannot be kept',

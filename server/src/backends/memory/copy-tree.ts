@@ -1,7 +1,7 @@
 import { contentOf, type Directory, type FileNode } from './file-node.ts';
 import { fileTree, type FileTree } from './file-tree.ts';
 
-/** The same files in a tree of their own. Content is shared, and whoever changes a file gets its own. */
+/** The same files in a tree of their own. Content is shared until one of them changes a file. */
 export function copyTree(tree: FileTree): FileTree {
   // A file with two names is one file in the copy too.
   const copies = new Map<FileNode, FileNode>();

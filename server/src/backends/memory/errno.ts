@@ -1,6 +1,6 @@
 import { CayError, type ErrorCode } from '@cay/sdk/protocol';
 
-/** The failures of files, with the code that each is told as and the words for it. */
+/** The failures of files, with the code and the message of each. */
 const ERRNOS = {
   ENOENT: ['not_found', 'no such file or directory'],
   EACCES: ['permission_denied', 'permission denied'],

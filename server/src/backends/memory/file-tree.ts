@@ -32,9 +32,9 @@ export interface FileTree {
   get(user: User, path: string, options?: { follow?: boolean }): Place & { node: FileNode };
   /** Throws unless the user may do that with the node: 4 read, 2 write, 1 enter or execute. */
   demand(user: User, node: FileNode, bits: number, path: string): void;
-  /** Makes the directory and its parents; tells whether it made the last. */
+  /** Makes the directory and its parents; returns whether it made the last. */
   makeDirectory(user: User, path: string, mode?: number): boolean;
-  /** Puts a node at a place, in one step. What had the name is let go. */
+  /** Puts a node at a place, in one step. It replaces what had the name. */
   put(user: User, place: Place, node: FileNode): void;
   unlink(user: User, place: Place): void;
   /** Gives what is at `from` the name of `to`, in one step. */
@@ -52,7 +52,7 @@ const isRoot = (user: User) => user.uid === 0 || user.reach === true;
 export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
   function demand(user: User, node: FileNode, bits: number, path: string): void {
     if (isRoot(user)) {
-      // Root reads and writes all, but executes only what somebody may execute.
+      // Root reads and writes all, but executes only files with an execute bit.
       if (bits & 1 && node.type === 'file' && !(node.mode & 0o111)) throw fileError('EACCES', path);
       return;
     }

@@ -5,7 +5,7 @@ import type { FileTree } from './file-tree.ts';
 const MAX_PENDING = 16_384;
 
 export interface WatchOptions {
-  /** Where it really is, and the name it was asked for by: events are told under that name. */
+  /** Where it really is, and the name it was asked for by: events have that name. */
   realPath: string;
   path: string;
   recursive: boolean;
@@ -13,7 +13,7 @@ export interface WatchOptions {
   signals: (AbortSignal | undefined)[];
 }
 
-/** Begins at once; what nobody takes in time is told as one `overflow`. */
+/** Begins at once; events that are not read in time become one `overflow`. */
 export function watchTree(
   tree: FileTree,
   { realPath, path, recursive, signals }: WatchOptions,

@@ -8,7 +8,7 @@ import { memoryFiles } from './memory-files.ts';
 import type { Program, ProgramContext, Streams } from './program.ts';
 import type { User } from './users.ts';
 
-/** The first line of the files that stand for programs in `/usr/bin`. */
+/** The first line of the files that represent programs in `/usr/bin`. */
 export const PROGRAM_MARK = '#!program ';
 export const DEFAULT_PATH = '/usr/local/bin:/usr/bin:/bin';
 

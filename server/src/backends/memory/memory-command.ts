@@ -14,7 +14,7 @@ export interface MemoryCommand {
   readonly id: string;
   readonly end: CommandEnd | undefined;
   readonly keptBytes: number;
-  /** True while somebody is attached. */
+  /** True while a client is attached. */
   readonly inUse: boolean;
   info(): CommandInfo;
   attach(options: CallOptions & { offset: number; existing: boolean }): CommandHandle;

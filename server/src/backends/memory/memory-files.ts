@@ -14,7 +14,7 @@ const CHUNK = 64 * 1024;
 
 export interface FilesOptions {
   tree: FileTree;
-  /** Looked up anew at each call, since `/etc/passwd` may change. */
+  /** Looked up at each call, since `/etc/passwd` may change. */
   user: string | User;
   /** Aborted when the sandbox goes away, with the error that pending calls reject with. */
   gone: AbortSignal;

@@ -47,7 +47,7 @@ export function memoryPorts(gone: AbortSignal, gate: Gate): MemoryPorts {
       checkPort(port);
       const listener = listening.get(port);
       if (!listener)
-        throw new CayError('unavailable', `Cannot connect to port ${port}: nobody listens`, {
+        throw new CayError('unavailable', `Cannot connect to port ${port}: no program listens there`, {
           details: { errno: 'ECONNREFUSED' },
         });
       const inward = bytePipe();

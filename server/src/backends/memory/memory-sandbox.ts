@@ -1,5 +1,5 @@
 import type { Limits, SandboxId, SandboxSpec, SnapshotId } from '@cay/sdk/protocol';
-import type { CallOptions, Observation } from '../backend.ts';
+import type { CallScope, Observation } from '../backend.ts';
 import type { FileTree } from './file-tree.ts';
 import type { Machine } from './machine.ts';
 import type { MemoryGuest } from './memory-guest.ts';
@@ -27,7 +27,7 @@ export interface MemorySandbox {
 export interface MemorySandboxes {
   readonly all: Map<SandboxId, MemorySandbox>;
   /** Rejects `not_found`. */
-  get(id: SandboxId, options?: CallOptions): MemorySandbox;
+  get(id: SandboxId, options?: CallScope): MemorySandbox;
   /** Gives a tree the sandbox's limits and rights, and gives it back. */
   fit(sandbox: Pick<MemorySandbox, 'spec' | 'limits'>, tree: FileTree): FileTree;
   /** A sandbox with these files, of which nothing runs yet. */
@@ -36,6 +36,6 @@ export interface MemorySandboxes {
    * Begins another incarnation on that tree and ends the one there was. When it rejects nothing has changed.
    */
   start(sandbox: MemorySandbox, tree?: FileTree): Promise<Observation>;
-  /** Notes what has become of it, and tells everyone who watches. */
+  /** Sets its observation, and reports it to watchers. */
   see(sandbox: MemorySandbox, change: Pick<Observation, 'phase'> & Partial<Observation>): Observation;
 }

@@ -1,5 +1,5 @@
 import { CayError, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
-import type { CallOptions, SnapshotFacts, Snapshotting } from '../backend.ts';
+import type { CallScope, SnapshotFacts, Snapshotting } from '../backend.ts';
 import { requireSandboxId, requireSnapshotId, requireWanted, sameSpec } from '../support/check.ts';
 import { copyTree } from './copy-tree.ts';
 import { readSnapshotArchive, writeSnapshotArchive } from './snapshot-archive.ts';
@@ -22,7 +22,7 @@ export interface MemorySnapshotsOptions {
 export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions): Snapshotting {
   const snapshots = new Map<SnapshotId, Snapshot>();
 
-  function get(id: SnapshotId, { signal }: CallOptions = {}): Snapshot {
+  function get(id: SnapshotId, { signal }: CallScope = {}): Snapshot {
     requireWanted(signal);
     requireSnapshotId(id);
     const snapshot = snapshots.get(id);
@@ -39,7 +39,7 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       const known = snapshots.get(snapshot);
       if (known && known.facts.sandbox !== id) throw taken(snapshot);
       if (known) return known.facts;
-      // Content is shared, and nobody counts who has what: it counts as if it were all its own.
+      // Content is shared and not counted by owner: each snapshot counts with all of its bytes.
       const fileBytes = sandbox.tree.usedBytes;
       const facts: SnapshotFacts = {
         id: snapshot,
@@ -63,7 +63,7 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       if (standing.length > 0) {
         throw new CayError(
           'failed_precondition',
-          `Cannot remove snapshot "${snapshot}": ${standing.length} sandboxes stand on it`,
+          `Cannot remove snapshot "${snapshot}": the files of ${standing.length} sandboxes depend on it`,
           {
             details: { sandboxes: standing },
           },
@@ -72,7 +72,7 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       snapshots.delete(snapshot);
     },
 
-    async clone(id, spec, snapshot, { memory = false, ...options } = {}) {
+    async clone(id, spec, snapshot, { memory = false, start = false, ...options } = {}) {
       requireWanted(options.signal);
       requireSandboxId(id);
       await validate(spec);
@@ -83,12 +83,18 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
           `Cannot make sandbox "${id}": it exists already, and not from snapshot "${snapshot}" and this spec`,
         );
       }
-      if (known) return known.seen;
+      if (known) return start && !known.running ? sandboxes.start(known) : known.seen;
       const { tree } = get(snapshot, options);
       if (memory) throw noMemory(`make sandbox "${id}"`);
       const sandbox = sandboxes.make(id, spec, copyTree(tree));
       sandbox.base = snapshot;
-      return sandboxes.see(sandbox, { phase: 'stopped', incarnation: 1 });
+      if (!start) return sandboxes.see(sandbox, { phase: 'stopped', incarnation: 1 });
+      try {
+        return await sandboxes.start(sandbox);
+      } catch (error) {
+        sandboxes.all.delete(id);
+        throw error;
+      }
     },
 
     async rollback(id, snapshot, { memory = false, ...options } = {}) {

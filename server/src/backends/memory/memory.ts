@@ -10,15 +10,16 @@ import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { requireRuntime } from '../../policy/allow-runtime.ts';
 import { DEFAULT_POLICY, type Policy } from '../../policy/policy.ts';
-import type {
-  Backend,
-  CallOptions,
-  FailureReason,
-  Freezing,
-  Observation,
-  Resizing,
-  Snapshotting,
-  Suspending,
+import {
+  abilityOf,
+  type Backend,
+  type CallScope,
+  type FailureReason,
+  type Freezing,
+  type Observation,
+  type Resizing,
+  type Snapshotting,
+  type Suspending,
 } from '../backend.ts';
 import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../support/check.ts';
 import { startMain } from '../support/start-main.ts';
@@ -56,7 +57,7 @@ export function memoryBackend({
   const sandboxes = new Map<SandboxId, MemorySandbox>();
   const changes = new Broadcast<Observation>();
 
-  function get(id: SandboxId, options?: CallOptions): MemorySandbox {
+  function get(id: SandboxId, options?: CallScope): MemorySandbox {
     check(id, options);
     const sandbox = sandboxes.get(id);
     if (!sandbox)
@@ -64,7 +65,7 @@ export function memoryBackend({
     return sandbox;
   }
 
-  function ready(id: SandboxId, options?: CallOptions): { sandbox: MemorySandbox; running: Incarnation } {
+  function ready(id: SandboxId, options?: CallScope): { sandbox: MemorySandbox; running: Incarnation } {
     const sandbox = get(id, options);
     const { running, seen } = sandbox;
     if (!running)
@@ -136,13 +137,13 @@ export function memoryBackend({
     if (running) finish(running, seen.id, why);
   }
 
-  /** Ends all that runs: commands first, so that they are told as lost, and then every pending call. */
+  /** Ends all that runs: commands first, so that they end as lost, and then every pending call. */
   function finish({ guest, end }: Incarnation, id: SandboxId, why: string): void {
     guest.shutDown({ kind: 'lost', reason: `The sandbox went away: ${why}` });
     end.abort(new CayError('unavailable', `Cannot reach sandbox "${id}": ${why}`));
   }
 
-  function freeze(id: SandboxId, frozen: boolean, options?: CallOptions): MemorySandbox {
+  function freeze(id: SandboxId, frozen: boolean, options?: CallScope): MemorySandbox {
     const { sandbox, running } = ready(id, options);
     if (running.machine.gate.closed === frozen) return sandbox;
     if (frozen) running.machine.gate.close();
@@ -162,6 +163,10 @@ export function memoryBackend({
 
     async capabilities() {
       return memoryCapabilities();
+    },
+
+    ability(name) {
+      return abilityOf({ resize: this, freeze: this, suspend: this, snapshots: this }, name);
     },
 
     async validate(spec) {
@@ -239,8 +244,8 @@ export function memoryBackend({
         pids: usage.programs,
         diskBytes: sandbox.tree.usedBytes,
         diskLimitBytes: sandbox.limits.diskBytes,
-        networkRxBytes: 0,
-        networkTxBytes: 0,
+        networkRxBytes: null,
+        networkTxBytes: null,
         oomKills: usage.oomKills,
       };
     },
@@ -317,7 +322,7 @@ export function memoryBackend({
 
 const absent = (id: SandboxId): Observation => ({ id, phase: 'absent', incarnation: 0 });
 
-function check(id: SandboxId, { signal }: CallOptions = {}): void {
+function check(id: SandboxId, { signal }: CallScope = {}): void {
   requireWanted(signal);
   requireSandboxId(id);
 }

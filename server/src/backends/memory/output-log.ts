@@ -26,10 +26,10 @@ export interface OutputLog {
   readonly outputBytes: number;
   readonly keptFrom: number;
   write(channel: OutputChannel, data: Uint8Array): Promise<void>;
-  /** Nothing more is written; who waits to write is let go. */
+  /** Nothing more is written; a writer that waits is released. */
   complete(): void;
   read(offset: number): LogReader;
-  /** True while somebody is attached, who may still have to read what is kept. */
+  /** True while a client is attached, which may still have to read what is kept. */
   readonly inUse: boolean;
   /** Lets go of all that is kept. */
   forget(): void;

@@ -24,7 +24,7 @@ export interface Sink {
   write(data: Uint8Array | string): Promise<void>;
 }
 
-/** A connection that somebody made to a port of the program's. */
+/** A connection to a port of the program. */
 export interface Incoming extends Sink {
   readonly readable: AsyncIterable<Uint8Array>;
   /** Ends this side; the other may go on. */
@@ -56,7 +56,7 @@ export interface ProgramContext extends Streams {
   path(name: string): string;
   /** Runs another program to its end. Rejects as `Guest.exec` does if there is none of that name. */
   run(argv: readonly string[], options?: RunOptions): Promise<number>;
-  /** Listens until the program ends. Rejects `already_exists` if somebody does already. */
+  /** Listens until the program ends. Rejects `already_exists` if the port is taken. */
   listen(
     port: number,
     handler: (connection: Incoming) => Promise<void>,

@@ -7,7 +7,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { CayError, SandboxIdSchema, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import { byteReader } from '../../lib/byte-reader.ts';
+import { byteReader, TruncatedError } from '../../lib/byte-reader.ts';
 import type { ImportOptions, SnapshotFacts } from '../backend.ts';
 import { requireWanted } from '../support/check.ts';
 import {
@@ -105,9 +105,9 @@ export async function readSnapshotArchive(
     admit?.(length);
     taken += length;
     const bytes = await reader.exactly(length).catch((cause: Error) => {
-      throw cause.message === 'it is cut off' ? refuse(cause.message) : cause;
+      throw cause instanceof TruncatedError ? refuse(cause.message) : cause;
     });
-    if (bytes.length < length) throw refuse('it is cut off');
+    if (bytes.length < length) throw refuse(new TruncatedError().message);
     sum.update(bytes);
     return bytes;
   };

@@ -1,13 +1,13 @@
 import { CayError } from '@cay/sdk/protocol';
-import type { CallOptions, SnapshotFiles } from '../backend.ts';
+import type { CallScope, SnapshotFiles } from '../backend.ts';
 import { fileError } from './errno.ts';
 import { contentOf, type FileNode } from './file-node.ts';
 import { partsOf, type FileTree } from './file-tree.ts';
 import { packTree } from './tar-pack.ts';
 import { ROOT } from './users.ts';
 
-/** Reads what `open` gives, whoever may have been allowed to in the sandbox. No symlink is followed. */
-export function snapshotFiles(open: (options?: CallOptions) => FileTree): SnapshotFiles {
+/** Reads the files of the tree that `open` gives, whatever their modes. No symlink is followed. */
+export function snapshotFiles(open: (options?: CallScope) => FileTree): SnapshotFiles {
   function find(tree: FileTree, path: string): FileNode {
     if (!path.startsWith('/') || path.includes('\u0000')) throw fileError('EINVAL', path);
     let node: FileNode = tree.root;

@@ -1,5 +1,6 @@
 import { CayError } from '@cay/sdk/protocol';
-import { BLOCK, encodeHeader, paddingOf } from '../../lib/tar-header.ts';
+import { encodeHeader } from '../../lib/tar/header.ts';
+import { padding, tarEnd } from '../../lib/tar/pack.ts';
 import { fileError } from './errno.ts';
 import { contentOf, type FileNode } from './file-node.ts';
 import { byBytes, partsOf, type FileTree } from './file-tree.ts';
@@ -31,7 +32,7 @@ export function packTree(
       tree.demand(user, node, 4, name);
       const bytes = contentOf(node);
       for (let at = 0; at < bytes.length; at += 65_536) yield bytes.slice(at, at + 65_536);
-      yield new Uint8Array(paddingOf(bytes.length));
+      yield padding(bytes.length);
     } else if (node.type === 'directory') {
       tree.demand(user, node, 5, name);
       for (const key of [...node.entries.keys()].sort(byBytes)) {
@@ -43,7 +44,7 @@ export function packTree(
 
   return (async function* () {
     for (const { node, name } of starts ?? [{ node: top, name: '' }]) yield* pack(node, name);
-    yield new Uint8Array(2 * BLOCK);
+    yield tarEnd();
   })();
 }
 

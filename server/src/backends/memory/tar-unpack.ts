@@ -1,14 +1,6 @@
 import { CayError } from '@cay/sdk/protocol';
 import { byteReader } from '../../lib/byte-reader.ts';
-import {
-  BLOCK,
-  decodeHeader,
-  decodeRecords,
-  paddingOf,
-  textAt,
-  type EntryType,
-  type Extended,
-} from '../../lib/tar-header.ts';
+import { readTar, type TarEntry } from '../../lib/tar/read.ts';
 import { newDirectory, newFile, newSymlink, type Directory, type FileNode } from './file-node.ts';
 import { partsOf, type FileTree, type Place } from './file-tree.ts';
 import type { User } from './users.ts';
@@ -30,7 +22,6 @@ export async function unpackTree(
   if (top.type !== 'directory') throw refuse(`${JSON.stringify(path)} is not a directory`);
   const reader = byteReader(data);
   const done = { entries: 0, bytes: 0 };
-  let extended: Extended = {};
 
   /** Walks below the top without following a single symlink; makes directories that are missing. */
   function place(name: string): Place {
@@ -53,13 +44,8 @@ export async function unpackTree(
     return { parent, name: last, node: parent.entries.get(last), path: `${at}/${last}` };
   }
 
-  async function unpack(
-    type: EntryType,
-    name: string,
-    link: string,
-    size: number,
-    mode: number,
-  ): Promise<void> {
+  async function unpack({ type, name, target: link, sizeBytes, content, ...entry }: TarEntry): Promise<void> {
+    const mode = entry.mode & (user.uid === 0 ? 0o7777 : 0o777);
     if (partsOf(name).length === 0 && type === 'directory') return;
     const to = place(name);
     if (to.name === '') throw refuse(`entry ${JSON.stringify(name)} has no name`);
@@ -79,48 +65,26 @@ export async function unpackTree(
     } else if (type === 'file') {
       const file = newFile(user, mode);
       try {
-        while (file.size < size) {
-          const part = await reader.some(size - file.size);
-          if (part.length === 0) throw refuse('it is truncated');
-          tree.append(file, part, to.path);
-        }
+        for await (const part of content) tree.append(file, part, to.path);
         // Others may have changed the tree while the content was on its way.
         tree.put(user, place(name), file);
       } catch (error) {
         tree.reserve(-file.size, to.path);
         throw error;
       }
-      done.bytes += size;
+      done.bytes += sizeBytes;
     } else {
       throw refuse(`entry ${JSON.stringify(name)} is of a type that is not allowed`);
     }
   }
 
   try {
-    for (;;) {
-      const head = await reader.exactly(BLOCK);
-      // Zeros are the mark of the end; so is the end itself, which some writers leave it at.
-      if (head.every((byte) => byte === 0)) return done;
-      const entry = decodeHeader(head, extended);
-      const { letter, name, target, sizeBytes } = entry;
-      const padding = paddingOf(sizeBytes);
-      if ('xgLK'.includes(letter)) {
-        if (sizeBytes > MAX_EXTENSION) throw refuse('an extended header is too long');
-        const body = await reader.exactly(sizeBytes);
-        await reader.exactly(padding);
-        if (letter === 'x') extended = { ...extended, ...decodeRecords(body) };
-        if (letter === 'L') extended = { ...extended, path: textAt(body, 0, body.length) };
-        if (letter === 'K') extended = { ...extended, linkpath: textAt(body, 0, body.length) };
-        continue;
-      }
-      extended = {};
-      if (name.includes('\u0000')) throw refuse('a name contains a NUL');
-      const mode = entry.mode & (user.uid === 0 ? 0o7777 : 0o777);
-      const isFile = entry.type === 'file';
-      await unpack(entry.type, name, target, isFile ? sizeBytes : 0, mode);
-      if (isFile && (await reader.exactly(padding)).length < padding) throw refuse('it is truncated');
+    for await (const entry of readTar(reader, { maxExtendedBytes: MAX_EXTENSION })) {
+      if (entry.name.includes('\u0000')) throw refuse('a name contains a NUL');
+      await unpack(entry);
       done.entries++;
     }
+    return done;
   } catch (error) {
     throw error instanceof CayError ? error : refuse((error as Error).message);
   } finally {

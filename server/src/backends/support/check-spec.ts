@@ -1,12 +1,6 @@
 import { CayError, type Capabilities, type SandboxSpec } from '@cay/sdk/protocol';
+import { ENFORCED_LIMITS, LIMIT_ABILITIES } from '../../policy/limit-abilities.ts';
 import { requireSpec } from './check.ts';
-
-const ENFORCED_BY = {
-  cpus: 'cpuLimit',
-  memoryBytes: 'memoryLimit',
-  diskBytes: 'diskLimit',
-  pids: 'pidsLimit',
-} as const;
 
 /**
  * Refuses what a backend of these capabilities cannot honour; the template is looked at elsewhere. `where` is
@@ -23,8 +17,8 @@ export function checkSpec(
       hint: `Known runtimes: ${known.runtimes.join(', ')}`,
     });
   }
-  for (const limit of Object.keys(ENFORCED_BY) as (keyof typeof ENFORCED_BY)[]) {
-    const ability = ENFORCED_BY[limit];
+  for (const limit of ENFORCED_LIMITS) {
+    const ability = LIMIT_ABILITIES[limit];
     if (spec.limits[limit] === null || known.abilities[ability]) continue;
     throw new CayError('unsupported', `${where} cannot enforce "limits.${limit}": ${known.notes[ability]}`, {
       hint: `Set "limits.${limit}" to null`,
@@ -41,7 +35,7 @@ export function withoutUnenforceable(
   abilities: Capabilities['abilities'],
   usual: object = {},
 ): object {
-  const unlimited = Object.entries(ENFORCED_BY).flatMap(([limit, ability]) =>
+  const unlimited = Object.entries(LIMIT_ABILITIES).flatMap(([limit, ability]) =>
     abilities[ability] ? [] : [[limit, null] as const],
   );
   return { ...input, limits: { ...usual, ...Object.fromEntries(unlimited), ...input.limits } };

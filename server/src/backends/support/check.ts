@@ -1,4 +1,4 @@
-/** What every backend checks at its door, whoever stands before it. */
+/** Checks that every backend makes first, whatever its caller has checked already. */
 import {
   CayError,
   SandboxIdSchema,
@@ -41,7 +41,7 @@ function require(what: string, schema: ZodType, value: unknown): void {
   if (issue)
     throw new CayError(
       'invalid_argument',
-      `The ${what} cannot be: ${issue.path.join('.') || what} ${issue.message}`,
+      `Invalid ${what}: "${issue.path.join('.') || what}" ${issue.message}`,
       {
         details: { path: issue.path },
       },
@@ -60,8 +60,8 @@ export function sameSpec(one: SandboxSpec, other: SandboxSpec): boolean {
 }
 
 /**
- * Rejects `cancelled` once the caller has given up. Asked between steps; what was begun is undone like after
- * any failure.
+ * Rejects `cancelled` once the caller has given up. Called between steps; the verb then undoes what it began,
+ * as after any failure.
  */
 export function requireWanted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw new CayError('cancelled', 'The caller has given up', { cause: signal.reason });

@@ -5,10 +5,10 @@ import type { Backend, Observation } from '../backend.ts';
 const AGAIN_MS = 1_000;
 
 /**
- * Passes on what a backend tells of its sandboxes, until the signal aborts. A reader that was too slow is
- * ended, and begins anew.
+ * Forwards the observations of a backend until the signal aborts. A reader that was too slow is ended, and
+ * subscribes again.
  */
-export async function passOn(
+export async function forwardObservations(
   backend: Backend,
   to: Broadcast<Observation>,
   { signal, onError }: { signal: AbortSignal; onError(error: unknown): void },

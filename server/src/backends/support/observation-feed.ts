@@ -1,25 +1,25 @@
-/** What a backend tells its watchers: each change of a sandbox's phase once, whoever noticed it. */
+/** The changes that a backend reports to its watchers: each once, whether a verb or an event noticed it. */
 import type { SandboxId } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
-import type { CallOptions, Observation } from '../backend.ts';
+import type { CallScope, Observation } from '../backend.ts';
 
-export interface News {
+export interface ObservationFeed {
   /**
-   * Runs a verb, at whose end what it resolves with is told. What is seen of the sandbox meanwhile is no
-   * news.
+   * Runs a verb and reports the observation that it resolves with. Observations of the same sandbox meanwhile
+   * are not reported.
    */
   changing(id: SandboxId, verb: () => Promise<Observation>): Promise<Observation>;
-  /** Tells what somebody else has caused, unless a verb is changing that sandbox. */
+  /** Reports a change that no verb caused, unless a verb is changing that sandbox. */
   see(observation: Observation): void;
-  /** Notes what was there before anybody watched. */
+  /** Notes the initial state without reporting it. */
   learn(observation: Observation): void;
-  /** What was told or learnt last. */
+  /** What was reported or noted last. */
   known(): Observation[];
-  subscribe(options?: CallOptions): AsyncIterableIterator<Observation>;
+  subscribe(options?: CallScope): AsyncIterableIterator<Observation>;
   close(): void;
 }
 
-export function news(): News {
+export function observationFeed(): ObservationFeed {
   const changes = new Broadcast<Observation>();
   const told = new Map<SandboxId, Observation>();
   const busy = new Set<SandboxId>();

@@ -5,7 +5,7 @@ import type { CallOptions, Guest } from '../../guest/guest.ts';
 export const MAIN_COMMAND_ID = 'main';
 
 /**
- * Starts the spec's own command and lets go of it. The id is fixed, so repeating this after a
+ * Starts the spec's own command and detaches from it. The id is fixed, so repeating this after a
  * crash starts nothing twice.
  */
 export async function startMain(guest: Guest, spec: SandboxSpec, call?: CallOptions): Promise<void> {

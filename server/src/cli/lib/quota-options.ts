@@ -1,7 +1,7 @@
 /** The flags of `up` that say how much projects may take, each with a variable of the environment. */
 import type { Quota, SomeQuota } from '@cay/sdk/client';
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import type { QuotaBounds } from '../../control/tenants/quota-bounds.ts';
+import type { QuotaBounds } from '../../policy/quota-bounds.ts';
 import { usageError } from './failure.ts';
 import { parseCount, parseCpus, parseSize } from './units.ts';
 

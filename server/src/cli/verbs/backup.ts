@@ -24,7 +24,7 @@ export const backupVerb: Verb = (program) => {
   withCommonOptions(command).action(
     async (file: string, options: CommonOptions & { verify?: boolean; withKey?: boolean }) => {
       if (!options.verify) await write(file, options);
-      const { verifyBackup } = await import('../../records/backup.ts');
+      const { verifyBackup } = await import('../../control/recovery/backup-archive.ts');
       const facts = await verifyBackup(file, join(dataDirOf(options), 'control'));
       if (options.json) return printJson({ file, ...facts });
       const { audit, bytes, createdAtMs, version, withKey } = facts;

@@ -12,7 +12,6 @@ import {
   type SandboxSpec,
 } from '@cay/sdk/client';
 import { withoutUnenforceable } from '../../backends/support/check-spec.ts';
-import { canHibernate, canSweep } from '../../backends/backend.ts';
 import { backendOption, namesOf } from '../lib/backend-option.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { openClient } from '../lib/client.ts';
@@ -128,7 +127,7 @@ async function sweepAlone(
     onSwept: (found) => orphans.push(...found),
   });
   // Not every backend sweeps when it is opened.
-  if (canSweep(backend)) orphans.push(...(await backend.sweep()));
+  orphans.push(...((await backend.ability('sweep')?.sweep()) ?? []));
   await backend.close();
   return orphans;
 }
@@ -167,7 +166,7 @@ async function tryBackend(
     add({ what: 'backend', state: 'works', detail: `${name} is open` });
     let some = false;
     for (const runtime of name === 'local' ? RUNTIMES : runtimes) {
-      const asked: { runtime?: string; limits?: object } = name === 'local' || onCluster ? { runtime } : {};
+      const asked: { runtime?: string; limits?: object } = name === 'memory' ? {} : { runtime };
       const wanted = withoutUnenforceable(asked, abilities);
       const finding = await tryRuntime(backend, runtime, runtimes.includes(runtime) ? wanted : undefined);
       some ||= finding.state === 'works';
@@ -260,10 +259,11 @@ async function tryRuntime(
 
 /** How long hibernating and waking take, or that they do not work. */
 async function hibernates(backend: OpenedBackend, id: SandboxId, spec: SandboxSpec): Promise<string> {
-  if (!canHibernate(backend)) return 'no hibernation';
+  const hibernating = backend.ability('memorySnapshots');
+  if (!hibernating) return 'no hibernation';
   try {
     const begun = performance.now();
-    await backend.hibernate(id);
+    await hibernating.hibernate(id);
     const asleep = performance.now();
     await backend.ensure(id, spec);
     return `hibernated in ${Math.round(asleep - begun)} ms and awake in ${Math.round(performance.now() - asleep)} ms`;

@@ -29,6 +29,7 @@ import {
   type ServerFile,
 } from '../lib/settings.ts';
 import { parseCount, parseSize, parseTimes } from '../lib/units.ts';
+import { directoryInUse } from '../../host/directory-in-use.ts';
 import type { RunningServer } from '../../serve.ts';
 import type { BackendOptions, Composition, DockerSettings, OpenedBackend, Verb } from '../verb.ts';
 
@@ -281,7 +282,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
   const log = serverLog(options.logLevel);
   if (!lowerOomScore(OOM_SCORE)) log.debug('the OOM score cannot be lowered here');
   if (options.restore !== undefined) {
-    const { restoreBackup } = await import('../../records/backup.ts');
+    const { restoreBackup } = await import('../../control/recovery/backup-archive.ts');
     const { createdAtMs, version } = await restoreBackup(options.restore, join(dataDir, 'control')).catch(
       async (error: unknown) => {
         held.lock.release();
@@ -414,8 +415,17 @@ async function openBackend(
     platformRules,
     poolSize: pool,
     protectServer: true,
+    ...probeOf(process.env['CAY_PROBE']),
     ...hooks,
   });
+}
+
+/** `off` keeps the server from making sandboxes to find out what works; a number is the delay in seconds. */
+function probeOf(text = '10'): Pick<BackendOptions, 'probe'> {
+  if (text === 'off') return {};
+  if (!/^\d{1,5}$/.test(text))
+    throw usageError(`CAY_PROBE is "${text.slice(0, 40)}"`, 'set it to "off" or to a number of seconds');
+  return { probe: { delayMs: Number(text) * 1000 } };
 }
 
 async function rulesOf({ backend, platformRules }: Options) {
@@ -485,11 +495,6 @@ function printKey(key: string, dataDir: string): void {
 }
 
 function taken(dataDir: string, pid: unknown): CayError {
-  return new CayError(
-    'failed_precondition',
-    `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`,
-    {
-      hint: '"cay status" shows it, "cay down" stops it; --data chooses another directory',
-    },
-  );
+  const hint = '"cay status" shows it, "cay down" stops it; --data chooses another directory';
+  return directoryInUse(dataDir, pid, hint);
 }

@@ -16,7 +16,7 @@ describe('a gauge', () => {
     ]);
   });
 
-  it('is never calmer than its thresholds say nor more alarmed than its slack allows', () => {
+  it('is never below its thresholds, and above them by the slack at most', () => {
     fc.assert(
       fc.property(fc.array(fc.double({ min: 0, max: 1, noNaN: true })), (shares) => {
         const gauge = new Gauge(thresholds);
@@ -31,7 +31,7 @@ describe('a gauge', () => {
     );
   });
 
-  it('does not change its mind within the slack', () => {
+  it('does not flap within the slack', () => {
     fc.assert(
       fc.property(fc.array(fc.double({ min: 0.76, max: 0.79, noNaN: true }), { minLength: 2 }), (shares) => {
         const gauge = new Gauge(thresholds);

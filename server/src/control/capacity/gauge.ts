@@ -1,17 +1,17 @@
-/** How near something is to running out. */
+/** How close a resource is to running out. */
 export type Level = 'ok' | 'warn' | 'critical';
 
 export interface Thresholds {
   /** Shares in use, between 0 and 1. */
   warn: number;
   critical: number;
-  /** How far below a threshold it has to fall before that level is left. */
+  /** How far usage must fall below a threshold before its level is left. */
   slack: number;
 }
 
 /**
  * The level of one resource over time. A level is entered at its threshold and left some way below it, so
- * that what sways around a threshold does not sway between two ways of treating everybody.
+ * usage around a threshold does not make the level flap.
  */
 export class Gauge {
   readonly #thresholds: Thresholds;
@@ -26,7 +26,7 @@ export class Gauge {
     return this.#level;
   }
 
-  /** What part of it was in use the last time it was read. */
+  /** The share in use at the last reading. */
   get share(): number {
     return this.#share;
   }

@@ -1,16 +1,17 @@
 import { describe, expect, it } from 'vitest';
-import { memoryBackend } from '../testing/test-control.ts';
+import { measuredBackend, memoryBackend } from '../testing/test-control.ts';
 import { watchHealth } from './health.ts';
 import { openPressure } from './pressure.ts';
+import { openRecentErrors } from './recent-errors.ts';
 
 async function watch({
   freeShare = 0.9,
   records = () => {},
   now = () => 1_000_000,
 }: Partial<{ freeShare: number; records(): void; now(): number }>) {
-  const backend = Object.assign(memoryBackend(), {
-    capacity: async () => ({ disk: { totalBytes: 2 ** 40, freeBytes: freeShare * 2 ** 40 } }),
-  });
+  const backend = measuredBackend(memoryBackend(), async () => ({
+    disk: { totalBytes: 2 ** 40, freeBytes: freeShare * 2 ** 40 },
+  }));
   const onError = (error: unknown) => {
     throw error;
   };
@@ -19,13 +20,20 @@ async function watch({
     promised: () => ({ memoryBytes: 0, diskBytes: 0 }),
     onError,
   });
-  const health = watchHealth({ backend, pressure, records, counts: () => ({ active: 2 }), now });
+  const health = watchHealth({
+    backend,
+    errors: openRecentErrors(now),
+    pressure,
+    records,
+    counts: () => ({ active: 2 }),
+    now,
+  });
   const close = () => (pressure.close(), health.close());
   return { health, close };
 }
 
 describe('health', () => {
-  it('is good when nothing is wrong, and tells counts and uptime', async () => {
+  it('is `ok` when nothing is wrong, with counts and uptime', async () => {
     let nowMs = 1_000_000;
     const { health, close } = await watch({ now: () => nowMs });
     nowMs += 5000;
@@ -40,7 +48,7 @@ describe('health', () => {
     close();
   });
 
-  it('is as bad as its worst finding', async () => {
+  it('is as bad as its worst check', async () => {
     const full = await watch({ freeShare: 0.01 });
     expect(await full.health.check()).toMatchObject({ verdict: 'critical' });
     full.close();
@@ -55,7 +63,7 @@ describe('health', () => {
     broken.close();
   });
 
-  it('keeps the last errors and is worried by recent ones only', async () => {
+  it('keeps the last errors, and warns of recent ones only', async () => {
     let nowMs = 1_000_000;
     const { health, close } = await watch({ now: () => nowMs });
     for (let count = 0; count < 30; count++) health.noteError(new Error(`number ${count}`));

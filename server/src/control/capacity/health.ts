@@ -1,12 +1,15 @@
-/** Puts what is measured into one verdict. Asked for rarely; keeps only the last few errors. */
+/** Combines all measurements into one health report. */
 import type { Health } from '@cay/sdk/protocol';
-import { canRoute, type Backend } from '../../backends/backend.ts';
+import type { Backend } from '../../backends/backend.ts';
+import { platformsOf } from '../placement/placement.ts';
 import { openLoopDelay } from '../../lib/loop-delay.ts';
 import { worst, type Level } from './gauge.ts';
 import type { Pressure, Reading, Resource } from './pressure.ts';
+import type { RecentErrors } from './recent-errors.ts';
 
 export interface HealthOptions {
   backend: Backend;
+  errors: RecentErrors;
   pressure: Pressure;
   /** Throws if the records cannot be read. */
   records(): void;
@@ -15,18 +18,16 @@ export interface HealthOptions {
 }
 
 export interface HealthWatch {
-  /** Notes something that went wrong in the background. */
+  /** Adds an error of background work to the report. */
   noteError(error: unknown): void;
-  /** With a project, sandboxes are counted of that one alone and errors are left out. */
+  /** With a project: counts its sandboxes alone, and leaves errors out. */
   check(project?: string): Promise<Health>;
-  /** Whether the two answer without which nothing can be done. */
+  /** Whether the two parts that every request needs are reachable. */
   ready(): Promise<{ records: boolean; backend: boolean }>;
   close(): void;
 }
 
-const KEPT_ERRORS = 20;
 const RECENT_MS = 5 * 60_000;
-const MESSAGE_LENGTH = 500;
 const SLOW_LOOP_MS = { warn: 100, critical: 1000 };
 const ANSWER_MS = 2_000;
 const RESOLUTION_MS = 10;
@@ -35,6 +36,7 @@ type Check = Health['checks'][number];
 
 export function watchHealth({
   backend,
+  errors,
   pressure,
   records,
   counts,
@@ -42,7 +44,6 @@ export function watchHealth({
 }: HealthOptions): HealthWatch {
   const sinceMs = now();
   const loop = openLoopDelay({ resolutionMs: RESOLUTION_MS });
-  let errors: Health['recentErrors'] = [];
 
   async function checkOne(name: string, open: () => Promise<Backend>): Promise<Check> {
     try {
@@ -61,12 +62,9 @@ export function watchHealth({
     }
   }
 
-  /** Of several platforms each; as long as one works there is something that can be done. */
+  /** With several platforms the report is critical only if none works. */
   async function checkBackend(): Promise<Check[]> {
-    if (!canRoute(backend)) return [await checkOne(backend.name, async () => backend)];
-    const checks = await Promise.all(
-      backend.platforms.map((name) => checkOne(name, () => backend.platform(name))),
-    );
+    const checks = await Promise.all(platformsOf(backend).map(({ name, open }) => checkOne(name, open)));
     if (checks.every(({ level }) => level === 'critical')) return checks;
     return checks.map((check) => (check.level === 'critical' ? { ...check, level: 'warn' } : check));
   }
@@ -81,15 +79,10 @@ export function watchHealth({
   }
 
   return {
-    noteError(error) {
-      errors = [
-        ...errors.slice(1 - KEPT_ERRORS),
-        { atMs: now(), message: String((error as Error)?.message ?? error).slice(0, MESSAGE_LENGTH) },
-      ];
-    },
+    noteError: errors.add,
     async check(project) {
       const delayMs = loop.delayMs(99);
-      const recent = errors.filter(({ atMs }) => now() - atMs < RECENT_MS);
+      const recent = errors.list().filter(({ atMs }) => now() - atMs < RECENT_MS);
       const checks: Check[] = [
         checkRecords(),
         ...(await checkBackend()),
@@ -114,7 +107,7 @@ export function watchHealth({
         uptimeMs: Math.max(0, now() - sinceMs),
         eventLoopDelayMs: delayMs,
         serverMemoryBytes: process.memoryUsage.rss(),
-        recentErrors: project === undefined ? errors : [],
+        recentErrors: project === undefined ? errors.list() : [],
       };
     },
     async ready() {

@@ -1,6 +1,6 @@
 import { isCayError } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
-import { memoryBackend } from '../testing/test-control.ts';
+import { measuredBackend, memoryBackend } from '../testing/test-control.ts';
 import type { Measuring } from '../../backends/backend.ts';
 import { openPressure, type PressureSettings } from './pressure.ts';
 import { openReclaim, type Candidate } from './reclaim.ts';
@@ -20,7 +20,7 @@ async function platform(
   const promised = { memoryBytes: 0, diskBytes: 0 };
   let nowMs = 1_000_000;
   const pressure = await openPressure({
-    backend: Object.assign(memoryBackend(), { capacity }),
+    backend: measuredBackend(memoryBackend(), capacity),
     settings,
     promised: () => promised,
     now: () => nowMs,
@@ -44,14 +44,14 @@ function refusal(operation: () => void): Record<string, unknown> {
 const small = { memoryBytes: GiB, diskBytes: GiB };
 
 describe('admission', () => {
-  it('lets sandboxes in while there is room', async () => {
+  it('admits sandboxes while there is room', async () => {
     const { pressure } = await platform({});
     for (let count = 0; count < 100; count++) pressure.admit(small);
     expect(pressure.level()).toBe('ok');
     pressure.close();
   });
 
-  it('refuses when memory, disk or processes are nearly out, and says what would fit and when to ask again', async () => {
+  it('refuses when memory, disk or processes are nearly out, with what would fit and when to retry', async () => {
     for (const [what, free] of [
       ['memory', 200 * 1024 ** 2],
       ['disk', 200 * 1024 ** 2],
@@ -67,7 +67,7 @@ describe('admission', () => {
     }
   });
 
-  it('counts those that are starting before they show in the measurement, and no longer', async () => {
+  it('counts starting sandboxes until they show in the measurement', async () => {
     const { pressure, pass } = await platform({ memory: 2 * GiB });
     let admitted = 0;
     while (Object.keys(refusal(() => pressure.admit(small))).length === 0) admitted++;
@@ -78,7 +78,7 @@ describe('admission', () => {
     pressure.close();
   });
 
-  it('holds what is promised to the overcommit that is set', async () => {
+  it('bounds promises by the overcommit', async () => {
     const { pressure, promised } = await platform({}, { memoryOvercommit: 2 });
     promised.memoryBytes = 47 * GiB;
     pressure.admit(small);
@@ -89,7 +89,7 @@ describe('admission', () => {
     pressure.close();
   });
 
-  it('lets in again only when there is clearly room', async () => {
+  it('admits again only when there is clearly room', async () => {
     const { pressure, left } = await platform({ disk: 4 * GiB });
     expect(pressure.level()).toBe('critical');
     left.disk = 6 * GiB;
@@ -102,7 +102,7 @@ describe('admission', () => {
 });
 
 describe('what is written', () => {
-  it('never takes the reserve, however many write at once, and counts until it shows', async () => {
+  it('never takes the reserve, also with concurrent writes, and counts until it shows', async () => {
     const { pressure, left } = await platform(
       { disk: 3 * GiB },
       { diskReserveBytes: GiB, criticalShare: 0.999 },
@@ -146,7 +146,7 @@ describe('making room', () => {
     return { relieve, operations, errors };
   }
 
-  it('freezes the longest unused first, and leaves what was just used', async () => {
+  it('freezes the longest unused first, and leaves those that were just used', async () => {
     const { relieve, operations } = reclaim([
       candidate('b', 80_000),
       candidate('a', 90_000),
@@ -156,7 +156,7 @@ describe('making room', () => {
     expect(operations).toEqual(['freeze a', 'freeze b']);
   });
 
-  it('takes those of the project that takes most before anybody else’s', async () => {
+  it('starts with the project that takes most', async () => {
     const greedy = [
       candidate('greedy-1', 40_000, { share: 8 * GiB }),
       candidate('greedy-2', 50_000, { share: 8 * GiB }),
@@ -166,7 +166,7 @@ describe('making room', () => {
     expect(operations).toEqual(['hibernate greedy-2', 'hibernate greedy-1']);
   });
 
-  it('hibernates when it is very tight, also what is frozen already', async () => {
+  it('hibernates at `critical`, also sandboxes that are frozen', async () => {
     const { relieve, operations } = reclaim([
       candidate('a', 99_999, { frozen: true }),
       candidate('b', 99_998, { hibernates: false }),
@@ -175,7 +175,7 @@ describe('making room', () => {
     expect(operations).toEqual(['hibernate a', 'freeze b']);
   });
 
-  it('goes on with the next when one cannot be put to rest', async () => {
+  it('goes on with the next when one cannot be paused', async () => {
     const { relieve, operations, errors } = reclaim(
       [candidate('a', 99_999), candidate('b', 99_998)],
       new Set(['a']),

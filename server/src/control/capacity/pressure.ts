@@ -1,26 +1,26 @@
 /**
- * Keeps the machine from being filled: looks at what is left of memory, disk and processes, refuses
- * sandboxes, snapshots and uploads that would not fit before anything of them is made, and tells when room
- * has to be made.
+ * Keeps the machine from filling up. Measures free memory, disk and processes, refuses sandboxes, snapshots
+ * and uploads that would not fit before any of them is made, and reports when room has to be made.
  *
- * What is left is measured, because a limit is a promise that few sandboxes take up. Several sandboxes that
- * start at once have not taken their memory yet, so each counts with what a start takes until it shows in the
- * measurement. How much may be promised in all is a setting (`overcommit`); what is promised is the sum of
- * the limits of those that are in memory.
+ * Free resources are measured, because few sandboxes use all that their limits allow. Sandboxes that have
+ * just started have not taken their memory yet, so each counts with an estimate until it shows in the
+ * measurement. How much may be promised in all is a setting (`overcommit`); the promise is the sum of the
+ * limits of all sandboxes in memory.
  */
 import { statfs } from 'node:fs/promises';
 import { CayError, type Limits } from '@cay/sdk/protocol';
-import { canMeasure, canRoute, type Backend } from '../../backends/backend.ts';
+import type { Backend } from '../../backends/backend.ts';
+import { isMeasured } from '../placement/placement.ts';
 import { Gauge, worst, type Level } from './gauge.ts';
 
 export interface PressureSettings {
-  /** Shares in use at which room is made, and at which nothing more is let in. */
+  /** The shares in use at which room is made, and at which new sandboxes are refused. */
   warnShare: number;
   criticalShare: number;
-  /** Memory and disk that are never given to a new sandbox. */
+  /** Memory and disk that new sandboxes never get. */
   memoryReserveBytes: number;
   diskReserveBytes: number;
-  /** How many times the machine's memory and disk may be promised; null is without end. */
+  /** How many times the memory and disk of the machine may be promised; null means without bound. */
   memoryOvercommit: number | null;
   diskOvercommit: number | null;
   /** Whether idle sandboxes are frozen, and then hibernated, to make room. */
@@ -41,7 +41,7 @@ export const PRESSURE_DEFAULTS: PressureSettings = {
 
 const SLACK = 0.03;
 const LOOK_EVERY_MS = 2_000;
-/** What a start takes before anything runs in it, and how long that may not show yet. */
+/** What a start takes before any command runs, and how long it may take to show in the measurement. */
 const START_BYTES = 48 * MiB;
 const START_PIDS = 64;
 const SHOWS_AFTER_MS = 3_000;
@@ -49,7 +49,7 @@ const RETRY_AFTER_MS = 5_000;
 
 export interface Reading {
   level: Level;
-  /** What part of it is in use. */
+  /** The share in use. */
   share: number;
   total: number;
   free: number;
@@ -60,36 +60,38 @@ export type Resource = 'memory' | 'disk' | 'pids';
 export interface Pressure {
   level(): Level;
   readings(): Partial<Record<Resource, Reading>>;
-  /** The backend's warm pool at the last look; undefined if it has none. */
+  /** The backend's warm pool at the last measurement; undefined if it has none. */
   pool(): { ready: number; wanted: number } | undefined;
-  /** Looks now. */
+  /** Measures now. */
   look(): Promise<Level>;
   /**
-   * Lets one more sandbox in, and holds its place until it shows in the measurement. One that does not start
-   * takes disk only, and one on a platform that is not measured is not held against what is. With `asking` no
-   * place is held. Rejects `resource_exhausted`, which tells what would fit and when to ask again.
+   * Admits one more sandbox, and counts it until it shows in the measurement. With `starts: false` it takes
+   * disk only. A sandbox on a platform that is not measured is always admitted. With `asking` nothing is
+   * counted. Throws `resource_exhausted` with what would fit and when to retry.
    */
   admit(
     limits: Pick<Limits, 'memoryBytes' | 'diskBytes'>,
     options?: { starts?: boolean; platform?: string | undefined; asking?: boolean },
   ): void;
   /**
-   * Lets so many bytes be written to the disk, of the sandboxes and of the server, and counts them until they
-   * show in the measurement. Rejects `resource_exhausted` what would leave less than the reserve.
+   * Admits a write to the disk of sandboxes and server, and counts it until it shows in the measurement.
+   * Throws `resource_exhausted` if less than the reserve would be left.
    */
   write(bytes: number): void;
+  /** Calls the listener at every measurement of a resource that is not `ok`. */
+  onPressure(listener: PressureListener): void;
   close(): void;
 }
 
+export type PressureListener = (level: Level, resource: Resource) => void;
+
 export interface PressureOptions {
   backend: Backend;
-  /** Where the server writes records, uploads and logs, if its disk is to be looked at as well. */
+  /** Where the server writes records, uploads and logs, if that disk is to be measured too. */
   dataDir?: string | undefined;
   settings?: Partial<PressureSettings>;
-  /** Sums of the limits of those that are in memory, and of all that have a disk. */
+  /** The sum of the memory limits of sandboxes in memory, and of the disk limits of all. */
   promised(): { memoryBytes: number; diskBytes: number };
-  /** Called at every look at which there is too little. */
-  onPressure?(level: Level, resource: Resource): void;
   /** Called when a level is entered or left. */
   onChange?(resource: Resource, reading: Reading, before: Level): void;
   now?(): number;
@@ -105,11 +107,12 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     disk: new Gauge(thresholds),
     pids: new Gauge(thresholds),
   };
+  const listeners: PressureListener[] = [];
   let readings: Partial<Record<Resource, Reading>> = {};
   let warmPool: ReturnType<Pressure['pool']>;
   let starting: number[] = [];
   let own: number | undefined;
-  /** Bytes that were let in since the last look and the one before: they may not show yet. */
+  /** Bytes that were admitted since the last measurement and the one before: they may not show yet. */
   let written = { now: 0, before: 0 };
 
   function note(resource: Resource, total: number, free: number): [Resource, Reading] {
@@ -123,8 +126,9 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
   async function look(): Promise<Level> {
     if (options.dataDir !== undefined) own = await freeBytes(options.dataDir);
     written = { now: 0, before: written.now };
-    if (!canMeasure(backend)) return 'ok';
-    const { memory, disk, pids, pool } = await backend.capacity();
+    const measuring = backend.ability('capacity');
+    if (!measuring) return 'ok';
+    const { memory, disk, pids, pool } = await measuring.capacity();
     warmPool = pool;
     readings = Object.fromEntries([
       ...(memory ? [note('memory', memory.totalBytes, memory.freeBytes)] : []),
@@ -132,7 +136,8 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
       ...(pids ? [note('pids', pids.total, pids.free)] : []),
     ]);
     for (const [resource, { level }] of Object.entries(readings)) {
-      if (level !== 'ok') options.onPressure?.(level, resource as Resource);
+      if (level === 'ok') continue;
+      for (const listener of listeners) listener(level, resource as Resource);
     }
     return worst(Object.values(readings).map(({ level }) => level));
   }
@@ -159,9 +164,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     );
   }
 
-  /**
-   * A sandbox without a limit promises nothing that could be counted: it is held by the measurement alone.
-   */
+  /** A sandbox without a limit promises no amount: only the measurement bounds it. */
   function requirePromise(resource: 'memory' | 'disk', more: number | null, overcommit: number | null): void {
     const reading = readings[resource];
     if (!reading || overcommit === null || more === null) return;
@@ -175,7 +178,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     );
   }
 
-  // A machine that cannot be measured at first lets sandboxes in until it can.
+  // If the first measurement fails, sandboxes are admitted until one succeeds.
   await look().catch(onError);
   const timer = setInterval(() => void look().catch(onError), LOOK_EVERY_MS).unref();
 
@@ -185,7 +188,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     pool: () => warmPool,
     look,
     admit({ memoryBytes, diskBytes }, { starts = true, platform, asking = false } = {}) {
-      if (platform !== undefined && canRoute(backend) && !backend.measures(platform)) return;
+      if (!isMeasured(backend, platform)) return;
       requireFree('disk', settings.diskReserveBytes, MiB);
       requirePromise('disk', diskBytes, settings.diskOvercommit);
       if (!starts) return;
@@ -209,6 +212,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
       }
       written.now += bytes;
     },
+    onPressure: (listener) => void listeners.push(listener),
     close: () => clearInterval(timer),
   };
 }

@@ -1,35 +1,35 @@
 /**
- * Makes room by putting sandboxes to rest that nobody uses, those of the project that takes most first, and
- * of these the longest unused: frozen while things are tight, so that they take no more, and hibernated when
- * they are very tight, so that they give back what they have. One after the other, and only until the next
- * look shows that it was enough.
+ * Makes room by pausing unused sandboxes: those of the project that takes most first, and of these the
+ * longest unused. At `warn` they are frozen, so that they take no more; at `critical` they are hibernated, so
+ * that they give back their memory. A few at a time: the next measurement shows whether that was enough.
  */
 import type { Level } from './gauge.ts';
 
 export interface Candidate {
   id: string;
-  /** For how long nobody has used it. */
+  /** How long it has been unused. */
   idleMs: number;
-  /** How much its project takes of what there is too little of. */
+  /** How much its project takes of the resource that is short. */
   share: number;
-  /** Nothing of it runs already. */
+  /** It is frozen already. */
   frozen: boolean;
   hibernates: boolean;
 }
 
 export interface Reclaim {
   /**
-   * Puts some to rest if that helps at this level. Resolves to which; those under way are not taken up twice.
+   * Pauses some sandboxes if that helps at this level. Resolves their ids. Calls at the same time share one
+   * run.
    */
   relieve(level: Level): Promise<string[]>;
 }
 
 export interface ReclaimOptions {
-  /** Sandboxes in memory that nobody uses right now. */
+  /** Unused sandboxes in memory. */
   candidates(): Promise<Candidate[]>;
   freeze(id: string): Promise<void>;
   hibernate(id: string): Promise<void>;
-  /** How long one must not have been used. Default 30 s. */
+  /** How long a sandbox must have been unused. Default 30 s. */
   unusedMs?: number;
   onError(error: unknown): void;
 }
@@ -37,7 +37,7 @@ export interface ReclaimOptions {
 const AT_ONCE = { warn: 4, critical: 2 } as const;
 const UNUSED_MS = 30_000;
 
-/** Those of the project that takes most first, then the longest unused. */
+/** The project that takes most first, then the longest unused. */
 export function byShare(
   one: Pick<Candidate, 'share' | 'idleMs'>,
   other: Pick<Candidate, 'share' | 'idleMs'>,
@@ -55,18 +55,18 @@ export function openReclaim({
   let running: Promise<string[]> | undefined;
 
   async function relieve(level: Exclude<Level, 'ok'>): Promise<string[]> {
-    const idleDetector = (await candidates())
+    const chosen = (await candidates())
       .filter(({ idleMs }) => idleMs >= unusedMs)
       .filter(({ frozen, hibernates }) => (level === 'warn' ? !frozen : hibernates || !frozen))
       .sort(byShare)
       .slice(0, AT_ONCE[level]);
     const done: string[] = [];
-    for (const { id, hibernates } of idleDetector) {
+    for (const { id, hibernates } of chosen) {
       try {
         await (level === 'critical' && hibernates ? hibernate(id) : freeze(id));
         done.push(id);
       } catch (error) {
-        // One that cannot be put to rest, or is used again by now, does not keep the others awake.
+        // A sandbox that cannot be paused, or is in use again, does not keep the others from it.
         onError(error);
       }
     }

@@ -5,6 +5,7 @@ import { hibernatingBackend } from '../testing/hibernating-backend.ts';
 import {
   asked,
   installation,
+  measuredBackend,
   memoryBackend,
   type Installation,
   type TestControl,
@@ -23,7 +24,7 @@ async function open(pressure: Partial<PressureSettings> = {}): Promise<void> {
     memory: { totalBytes: 16 * GiB, freeBytes: left.memory },
     disk: { totalBytes: 100 * GiB, freeBytes: left.disk },
   });
-  const backend = Object.assign(hibernatingBackend(memoryBackend()), { capacity });
+  const backend = measuredBackend(hibernatingBackend(memoryBackend()), capacity);
   opened = await place.open(backend, { pressure, reclaimUnusedMs: 1_000 });
 }
 
@@ -52,7 +53,7 @@ const refusal = (operation: Promise<unknown>) =>
   );
 
 describe('admission', () => {
-  it('holds what all sandboxes are promised to the overcommit, and counts what rests as it is', async () => {
+  it('bounds the promises of all sandboxes by the overcommit, and counts paused ones by their level', async () => {
     await open({ memoryOvercommit: 0.25, diskOvercommit: 0.35 });
     const one = await create();
     const two = await create();
@@ -61,7 +62,7 @@ describe('admission', () => {
       fits: 0,
       retryAfterMs: expect.any(Number),
     });
-    // Its memory is on disk, and its files still are.
+    // Its memory is on disk, and its files are too.
     await opened.control.pause(opened.principal, one, { as: 'hibernated' });
     const three = await create();
     expect(await refusal(opened.control.resume(opened.principal, one))).toMatchObject({ resource: 'memory' });
@@ -73,7 +74,7 @@ describe('admission', () => {
     await opened.control.start(opened.principal, two);
   });
 
-  it('makes all children of a fork or none, and leaves nothing of what it refuses', async () => {
+  it('makes all children of a fork or none, and leaves nothing of a refused one', async () => {
     await open({ memoryOvercommit: 0.375 });
     const id = await create();
     expect(await refusal(opened.control.fork(opened.principal, id, { count: 3 }))).toMatchObject({
@@ -84,7 +85,7 @@ describe('admission', () => {
     expect(sandboxes).toHaveLength(2);
   });
 
-  it('refuses while a resource is nearly out, and tells that in health and events', async () => {
+  it('refuses while a resource is nearly out, and reports that in health and events', async () => {
     left.disk = 1 * GiB;
     await open();
     expect(await refusal(create())).toMatchObject({ resource: 'disk' });
@@ -103,7 +104,7 @@ describe('admission', () => {
 });
 
 describe('making room', () => {
-  it('freezes what nobody uses, then hibernates it, and lets it wake with the time that it had', async () => {
+  it('freezes unused sandboxes, then hibernates them, and their timeouts go on', async () => {
     await open();
     const used = await create();
     const leased = await create();
@@ -133,7 +134,7 @@ describe('making room', () => {
     await command[Symbol.asyncDispose]();
   });
 
-  it('ends what was put to rest when its time is up', async () => {
+  it('ends a sandbox that it paused at its timeout', async () => {
     await open();
     const [stops, goes] = [
       await create({ timeoutMs: 120_000, onTimeout: 'stop' }),
@@ -147,7 +148,7 @@ describe('making room', () => {
     await expect.poll(() => opened.sandboxes.get(goes), SOON).toBeUndefined();
   });
 
-  it('leaves all as they are where that is off', async () => {
+  it('pauses nothing if it is turned off', async () => {
     await open({ reclaim: false });
     const id = await create();
     opened.clock.nowMs += 60_000;

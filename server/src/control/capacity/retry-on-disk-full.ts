@@ -1,12 +1,22 @@
-import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
+import { isCayError } from '@cay/sdk/protocol';
+import { retry } from '../../lib/retry.ts';
 
-/** How soon what a full disk has kept from being recorded is tried again. */
 export const DISK_FULL_RETRY_MS = 1000;
 
 /**
- * Does it when there may be room again. It tells of its own failures. What is only waiting keeps no process
- * alive.
+ * Runs a change of the records. While the disk is full, reports that and tries again every second, in the
+ * background. With `later` the first attempt too is a second away, for a change that has just failed.
+ * Resolves after the first attempt, or at once with `later`, and never rejects.
  */
-export function retryOnDiskFull(work: () => unknown): void {
-  setTimeout(() => inBackground((async () => work())(), ignoreFailure), DISK_FULL_RETRY_MS).unref();
+export function retryOnDiskFull(
+  work: () => unknown,
+  onError: (error: unknown) => void,
+  { later = false }: { later?: boolean } = {},
+): Promise<void> {
+  return retry(work, {
+    isTransient: (error) => isCayError(error, 'resource_exhausted'),
+    onError,
+    delayMs: DISK_FULL_RETRY_MS,
+    ...(later && { firstDelayMs: DISK_FULL_RETRY_MS }),
+  });
 }

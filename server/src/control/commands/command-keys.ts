@@ -2,7 +2,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { countedRows } from '../tenants/counted-rows.ts';
 import { keyDigest, usedOtherwise, type IdempotencyOptions } from '../tenants/idempotency.ts';
 import type { Database } from '../../records/database.ts';
-import { isDigestOf, requestDigest } from '../tenants/request-digest.ts';
+import { isDigestOf, requestDigest } from '../../records/sealing/request-digest.ts';
 
 /**
  * Commands by the idempotency keys of callers, so that a repeated call starts no second command.

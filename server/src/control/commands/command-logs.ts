@@ -14,7 +14,7 @@ import { CayError, type CommandEnd, type CommandInfo, type SandboxId } from '@ca
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
 import type { CommandHandle } from '../../guest/guest.ts';
 import { extentOf, offsetSince, removeLog } from '../../lib/frame-log.ts';
-import { orLate } from '../../lib/or-late.ts';
+import { valueWithin } from '../../lib/timeout.ts';
 import type { Database } from '../../records/database.ts';
 import type { QuotaLedger } from '../tenants/quota-ledger.ts';
 import type { EventLog } from '../events/event-log.ts';
@@ -90,6 +90,8 @@ export interface CommandLogs {
   forget(sandbox: string, id: string): Promise<void>;
   /** Records the output written so far, before the sandbox's processes end. Takes a second at most. */
   drain(sandbox: string): Promise<void>;
+  /** Continues the logs of commands that run. Called once, after the recovery of sandboxes. */
+  start(): void;
   /** Stops recording. Commands keep running, and the next server continues their logs. */
   close(): Promise<void>;
 }
@@ -115,6 +117,8 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   /** Projects of the commands that are being recorded. */
   const owners = new WeakMap<Recorder, string>();
   const closing = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  let unlisten: (() => void) | undefined;
   const keyOf = (sandbox: string, id: string) => `${sandbox}/${id}`;
   const placeOf = (sandbox: string) => join(directory, sandbox);
   const recordEnd = endRecorder({ records, events, now, signal: closing.signal, onError });
@@ -283,43 +287,48 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       await removeLog(placeOf(sandbox), id);
     },
     async drain(sandbox) {
-      await orLate(own.settled(sandbox), DRAIN_MS);
+      await valueWithin(own.settled(sandbox), DRAIN_MS);
       const all = new Map<string, Recorder>();
       for (const [key, recorder] of recorders)
         if (key.startsWith(`${sandbox}/`)) all.set(key.slice(sandbox.length + 1), recorder);
       if (all.size > 0) await drainRecorders(connect, sandbox as SandboxId, all);
     },
+    start() {
+      mkdirSync(directory, { recursive: true, mode: 0o700 });
+      unlisten = events.listen(follow);
+      timer = setInterval(trimProjects, TRIM_EVERY_MS).unref();
+      for (const command of records.running()) {
+        mkdirSync(placeOf(command.sandbox), { recursive: true, mode: 0o700 });
+        begin(command, { fresh: false });
+      }
+      for (const { id } of sandboxes.list({ state: 'active' })) own.look(id);
+      sweep().catch(onError);
+    },
     async close() {
       closing.abort();
       clearInterval(timer);
-      unlisten();
+      unlisten?.();
       await Promise.allSettled([...recorders.values()].map(({ done }) => done));
     },
   };
 
-  // Every event of a sandbox may begin or end commands; its removal removes its logs.
-  const unlisten = events.listen(({ type, sandbox }) => {
+  /** Every event of a sandbox may begin or end commands; its removal removes its logs. */
+  function follow({ type, sandbox }: Parameters<Parameters<EventLog['listen']>[0]>[0]): void {
     if (sandbox === null || !type.startsWith('sandbox.')) return;
     for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) recorder.nudge();
     own.look(sandbox);
     if (type === 'sandbox.removed') rm(placeOf(sandbox), { recursive: true, force: true }).catch(onError);
-  });
+  }
+
+  function trimProjects(): void {
+    const projects = new Set([...recorders.values()].flatMap((recorder) => owners.get(recorder) ?? []));
+    for (const project of projects) bounds.trimProject(project).catch(onError);
+  }
 
   async function sweep(): Promise<void> {
     for (const name of await readdir(directory))
       if (!sandboxes.get(name)) await rm(join(directory, name), { recursive: true, force: true });
   }
 
-  const timer = setInterval(() => {
-    const projects = new Set([...recorders.values()].flatMap((recorder) => owners.get(recorder) ?? []));
-    for (const project of projects) bounds.trimProject(project).catch(onError);
-  }, TRIM_EVERY_MS).unref();
-  mkdirSync(directory, { recursive: true, mode: 0o700 });
-  for (const command of records.running()) {
-    mkdirSync(placeOf(command.sandbox), { recursive: true, mode: 0o700 });
-    begin(command, { fresh: false });
-  }
-  for (const { id } of sandboxes.list({ state: 'active' })) own.look(id);
-  sweep().catch(onError);
   return logs;
 }

@@ -1,6 +1,6 @@
 import { CayError, type CommandInfo } from '@cay/sdk/protocol';
 import type { Guest } from '../../guest/guest.ts';
-import { orLate } from '../../lib/or-late.ts';
+import { valueWithin } from '../../lib/timeout.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import { commandInGuest } from './ask-guest.ts';
 import type { CommandVerbs } from './command.ts';
@@ -21,7 +21,7 @@ type FindVerbs = Pick<
 export function findVerbs({ find, enter, logs }: Pick<CommandParts, 'find' | 'enter' | 'logs'>): FindVerbs {
   /** What is recorded of a command, once it is certain that the record is about the current own command. */
   async function recordOf({ id: sandbox }: SandboxRow, id: string): Promise<CommandInfo | undefined> {
-    const settled = await orLate(
+    const settled = await valueWithin(
       logs.settled(sandbox, id).then(() => true),
       SETTLE_MS,
     );

@@ -1,6 +1,6 @@
 import { CayError, type CommandEnd } from '@cay/sdk/protocol';
 import type { CommandHandle, OutputChunk, OutputGap } from '../../guest/guest.ts';
-import { aborted } from '../../lib/aborted.ts';
+import { whenAborted } from '../../lib/timeout.ts';
 import { extentOf, readFrames } from '../../lib/frame-log.ts';
 import type { RecordedCommand } from './command-records.ts';
 import { KINDS, type Reader, type Recorder } from './recorder.ts';
@@ -40,7 +40,7 @@ export function readLog(options: ReadLogOptions): CommandHandle {
   };
   signal?.addEventListener('abort', close, { once: true });
 
-  const gone = aborted(over.signal);
+  const gone = whenAborted(over.signal);
 
   async function* output(): AsyncGenerator<OutputChunk | OutputGap> {
     try {

@@ -1,6 +1,6 @@
 import type { CommandEnd, CommandInfo, SandboxStatus } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
-import { orLate } from '../../lib/or-late.ts';
+import { valueWithin } from '../../lib/timeout.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import type { CommandLogs } from './command-logs.ts';
 import { hasEnded, lostWith } from './lost-end.ts';
@@ -80,7 +80,7 @@ async function commandsInGuest(
   const { signal } = asking;
   const asked = connect(id, { signal }).then((guest) => guest.commands({ signal }));
   try {
-    return await orLate(asked, ASK_MS);
+    return await valueWithin(asked, ASK_MS);
   } catch {
     // The sandbox has changed meanwhile, or its platform does not answer.
     return undefined;
@@ -90,5 +90,5 @@ async function commandsInGuest(
 }
 
 async function endOf(row: SandboxRow, command: string, logs: CommandLogs): Promise<CommandEnd> {
-  return (await orLate(logs.ended(row.id, command), ASK_MS)) ?? lostWith(row);
+  return (await valueWithin(logs.ended(row.id, command), ASK_MS)) ?? lostWith(row);
 }

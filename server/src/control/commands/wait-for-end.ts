@@ -1,7 +1,6 @@
 import { CayError, type CommandEnd, type SandboxId } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
-import { aborted } from '../../lib/aborted.ts';
-import { orLate } from '../../lib/or-late.ts';
+import { valueWithin, whenAborted } from '../../lib/timeout.ts';
 import { followInGuest } from './ask-guest.ts';
 import type { CommandVerbs } from './command.ts';
 import { unknownCommand } from './find-commands.ts';
@@ -28,8 +27,8 @@ export function waitVerb(parts: WaitParts): CommandVerbs['wait'] {
     const command = options.command ?? MAIN_COMMAND_ID;
     using _ = attend(id);
     using stop = abortOnDispose(options.signal);
-    const ended = await orLate(
-      Promise.race([endOf(parts, id, command, stop.signal), aborted(options.signal)]),
+    const ended = await valueWithin(
+      Promise.race([endOf(parts, id, command, stop.signal), whenAborted(options.signal)]),
       options.timeoutMs,
     );
     options.signal.throwIfAborted();

@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 
-/** All of it or nothing. */
+/** Runs the statements as one transaction. */
 export function atOnce<T>(sqlite: DatabaseSync, work: () => T): T {
   sqlite.exec('BEGIN');
   try {
@@ -8,7 +8,7 @@ export function atOnce<T>(sqlite: DatabaseSync, work: () => T): T {
     sqlite.exec('COMMIT');
     return result;
   } catch (error) {
-    // Of a full disk SQLite may have undone it already.
+    // On a full disk SQLite may have rolled back already.
     if (sqlite.isTransaction) sqlite.exec('ROLLBACK');
     throw error;
   }

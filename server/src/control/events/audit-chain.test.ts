@@ -6,7 +6,7 @@ import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openEventLog, type EventLogOptions } from './event-log.ts';
-import { GENESIS, chainHash, hex, type Link, type StoredEvent } from './chain.ts';
+import { GENESIS, chainHash, hex, type Link, type StoredEvent } from '../../records/events/chain.ts';
 
 let directory: string;
 let path: string;
@@ -44,7 +44,7 @@ async function verify(options: EventLogOptions = {}) {
   }
 }
 
-/** Computes every hash from `from` on anew, as somebody would who has the file and not the key. */
+/** Recomputes every hash from `from` on, as an attacker without the key would. */
 function rehash(sqlite: DatabaseSync, from: number): void {
   let link = (sqlite.prepare('SELECT id, hash FROM events WHERE id < ? ORDER BY id DESC LIMIT 1').get(from) ??
     GENESIS) as unknown as Link;
@@ -110,7 +110,7 @@ const operations: fc.Arbitrary<Operation> = fc.oneof(
 );
 
 describe('the chain of events', () => {
-  it('is whole after restarts, and tells its head', async () => {
+  it('is intact after restarts, and reports its head', async () => {
     fill(1500);
     const first = await verify();
     expect(first).toMatchObject({ ok: true, events: 1500, first: 1, last: 1500, pruned: 0, sealed: true });
@@ -119,7 +119,7 @@ describe('the chain of events', () => {
     expect(await verify()).toMatchObject({ ok: true, events: 1510, last: 1510 });
   });
 
-  it('tells exactly which event was changed, removed, inserted or moved', async () => {
+  it('reports which event was changed, removed, inserted or moved', async () => {
     fill(COUNT);
     const good = edit((sqlite) => sqlite.prepare('SELECT * FROM events').all());
     await fc.assert(
@@ -137,7 +137,7 @@ describe('the chain of events', () => {
     );
   });
 
-  it('cannot be written anew without the key of the installation', async () => {
+  it('cannot be recomputed without the key of the installation', async () => {
     fill(1200);
     edit((sqlite) => {
       sqlite.exec("UPDATE events SET sandbox = 'another' WHERE id = 7");
@@ -158,7 +158,7 @@ describe('the chain of events', () => {
     });
   });
 
-  it('notices that its last events are gone', async () => {
+  it('detects that its last events are missing', async () => {
     fill(20);
     edit((sqlite) => sqlite.exec('DELETE FROM events WHERE id > 15'));
     expect(await verify()).toMatchObject({ ok: false, last: 15, broken: { id: 16 } });
@@ -166,7 +166,7 @@ describe('the chain of events', () => {
     expect(await verify()).toMatchObject({ ok: false, broken: { id: 16 } });
   });
 
-  it('forgets the oldest of the project that has too many, and nobody else’s, and stays whole', async () => {
+  it('prunes the oldest of the project that has too many, and of no other, and stays intact', async () => {
     const log = openEventLog(path, { key, keep: { events: 50 } });
     for (let i = 0; i < 700; i++) {
       log.append({ type: 'call.failed', project: 'prj_noisy' });
@@ -181,15 +181,15 @@ describe('the chain of events', () => {
     const verdict = await after.verify();
     expect(verdict).toMatchObject({ ok: true, events: 92, last: 742, sealed: true });
     expect(verdict.gaps).toBeGreaterThan(10);
-    // It goes on behind them.
+    // The chain continues after them.
     after.append({ type: 'file.written', project: 'prj_quiet' });
     expect(await after.verify()).toMatchObject({ ok: true, events: 93, last: 743 });
     after.close();
-    // Without the key it is seen to be a chain, and not whose.
+    // Without the key it is a valid chain, but of an unknown origin.
     expect(await verify({ key: undefined, keep: {} })).toMatchObject({ ok: true, sealed: false });
   });
 
-  it('shows a gap that somebody else has made, moved, or made wider', async () => {
+  it('detects a gap that was forged, moved or extended', async () => {
     const gapped = () => {
       const log = openEventLog(path, { key, keep: { events: 5 } });
       for (let i = 0; i < 30; i++) {
@@ -199,7 +199,7 @@ describe('the chain of events', () => {
       log.close();
     };
     const forgeries: ((sqlite: DatabaseSync) => void)[] = [
-      // The quiet project's second event goes, and the gap before it is stretched over it.
+      // The second event of the quiet project is removed, and the gap before it is extended over it.
       (sqlite) => {
         const [quiet] = sqlite
           .prepare("SELECT id, hash FROM events WHERE project = 'prj_quiet' ORDER BY id LIMIT 1 OFFSET 1")
@@ -221,7 +221,7 @@ describe('the chain of events', () => {
     }
   });
 
-  it('shows what somebody else has changed also after what is around it was pruned', async () => {
+  it('detects a forged event also after those around it were pruned', async () => {
     const written = (rounds: number, events: number) => {
       const log = openEventLog(path, { key, keep: { events } });
       for (let i = 0; i < rounds; i++) {
@@ -231,7 +231,7 @@ describe('the chain of events', () => {
       log.close();
     };
     const forgeries: ((sqlite: DatabaseSync) => void)[] = [
-      // An event goes, and a gap without a seal stands for it.
+      // An event is removed, and replaced by a gap without a seal.
       (sqlite) => {
         const quiet = sqlite
           .prepare("SELECT id, hash FROM events WHERE project = 'prj_quiet' AND id > 800 LIMIT 1")
@@ -240,12 +240,12 @@ describe('the chain of events', () => {
         sqlite.prepare('DELETE FROM events WHERE id = ?').run(id);
         sqlite.prepare("INSERT INTO gaps VALUES (?, ?, ?, x'00')").run(id, id, hash);
       },
-      // An event is changed, and all hashes behind it are made to fit.
+      // An event is changed, and all later hashes are recomputed.
       (sqlite) => {
         sqlite.exec(`UPDATE events SET data = '{}' WHERE project = 'prj_quiet' AND id > 800 AND id < 850`);
         rehash(sqlite, 800);
       },
-      // The oldest go.
+      // The oldest are pruned.
       (sqlite) => {
         const { hash } = sqlite.prepare('SELECT hash FROM events WHERE id = 300').get() as {
           hash: Uint8Array;
@@ -264,7 +264,7 @@ describe('the chain of events', () => {
     }
   });
 
-  it('stays whole when the oldest are pruned, by number and by age', async () => {
+  it('stays intact when the oldest are pruned, by number and by age', async () => {
     let nowMs = 1000;
     const now = () => nowMs;
     fill(2500, { keep: { events: 300 }, now });
@@ -275,12 +275,12 @@ describe('the chain of events', () => {
     fill(0, { keep: { ageMs: 5000 }, now });
     const byAge = await verify({ keep: { ageMs: 5000 }, now });
     expect(byAge).toMatchObject({ ok: true, last: 2505, pruned: 2500, events: 5 });
-    // What stands for the pruned ones cannot be changed either.
+    // The anchor of the pruned events cannot be changed either.
     edit((sqlite) => sqlite.prepare('UPDATE anchor SET hash = ?').run(randomBytes(32)));
     expect(await verify()).toMatchObject({ ok: false });
   });
 
-  it('takes in events of a log that had none', async () => {
+  it('is added to the events of an earlier version', async () => {
     edit((sqlite) =>
       sqlite.exec(`CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, type TEXT NOT NULL, project TEXT,
                    sandbox TEXT, key TEXT, data TEXT NOT NULL) STRICT; CREATE INDEX events_sandbox ON events (sandbox, id);
@@ -290,7 +290,7 @@ describe('the chain of events', () => {
     expect(await verify()).toMatchObject({ ok: true, events: 3, first: 41, last: 43, pruned: 40 });
   });
 
-  it('is exported with its hashes, as asked for', async () => {
+  it('is exported with its hashes', async () => {
     let nowMs = 0;
     const log = openEventLog(path, { key, now: () => nowMs });
     for (nowMs = 1; nowMs <= 1200; nowMs++)
@@ -322,7 +322,7 @@ describe('the chain of events', () => {
     log.close();
   });
 
-  it('bounds what one event says', async () => {
+  it('bounds the data of an event', async () => {
     const log = openEventLog(path, { key });
     log.append({
       type: 'big',

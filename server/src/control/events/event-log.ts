@@ -1,18 +1,18 @@
 /**
- * The event log: what happened, to which sandbox, by whose key, and with what outcome. Readers follow it live
- * and resume after any event that is still kept. Its events form a chain: see `audit/chain.ts`.
+ * The event log: what happened, to which sandbox, with which key, and with what outcome. Readers follow it
+ * live and resume after any event that is still kept. Its events form a hash chain: see `chain.ts`.
  *
- * It is a database of its own with `synchronous = NORMAL`: an event is never lost by the server's
- * death, only the last few could be by the machine's, and a command does not wait for the disk.
- * The server has the file to itself, which spares SQLite the locking around every event.
+ * It is a database of its own with `synchronous = NORMAL`: no event is lost when the server dies, the last
+ * few can be lost when the machine does, and a command does not wait for the disk. The server has the file to
+ * itself, which saves SQLite the locking around every event.
  */
 import { DatabaseSync, backup } from 'node:sqlite';
 import type { AuditEvent, AuditVerdict, CayEvent } from '@cay/sdk/protocol';
 import { openClock } from '../../lib/clock.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { atOnce } from './at-once.ts';
-import { boundedText } from './bounded-data.ts';
-import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from './chain.ts';
+import { boundedText } from '../../records/events/bounded-data.ts';
+import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from '../../records/events/chain.ts';
 import {
   prepareTables,
   readAnchor,
@@ -20,53 +20,37 @@ import {
   readPromise,
   writeCheckpoint,
   writePromise,
-} from './event-store.ts';
+} from '../../records/sqlite/event-tables.ts';
 import { eventPositions } from './event-positions.ts';
-import { openPruner, type EventRetention } from './prune-events.ts';
+import { openPruner } from './prune-events.ts';
+import type { AuditQuery, EventQuery, EventRetention, NewEvent } from '../../records/events/events.ts';
 import { verifyChain } from './verify-chain.ts';
 
-export type { EventRetention } from './prune-events.ts';
+export type { AuditQuery, EventQuery, EventRetention, NewEvent } from '../../records/events/events.ts';
 
-export type NewEvent = Pick<CayEvent, 'type'> &
-  Partial<Pick<CayEvent, 'project' | 'sandbox' | 'key' | 'outcome' | 'data'>>;
-
-/** Of an event that is on the disk elsewhere, until it is written here: see `audit/promised-events.ts`. */
+/**
+ * The number and time of an event that is stored in the records until it is written here: see `promised-
+ * events.ts`.
+ */
 export interface EventPromise {
   number: number;
   atMs: number;
 }
 
-export interface EventQuery {
-  /** Events after this id. */
-  after?: number;
-  project?: string;
-  sandbox?: string;
-  limit?: number;
-}
-
-export interface AuditQuery {
-  sandbox?: string;
-  type?: string;
-  key?: string;
-  sinceMs?: number;
-  untilMs?: number;
-}
-
 export interface EventLog {
   /**
-   * What happened has happened: a log that cannot be written is told to `onError` and not to the caller. What
-   * could not be written waits in memory until it can; when too much waits, how much was lost is an event
-   * too.
+   * Never throws: an event that cannot be written is reported to `onError`. It waits in memory until it can
+   * be written. If too many wait, some are dropped, and an event says how many.
    */
   append(event: NewEvent, promise?: EventPromise): void;
-  /** The number of the last promise whose event is written. */
+  /** The number of the last promised event that is written. */
   kept(): number;
   list(query: EventQuery): CayEvent[];
-  /** What is kept after `after`, then what happens, until the signal. */
+  /** The events after `after` that are kept, then new ones, until the signal is aborted. */
   follow(query: Omit<EventQuery, 'limit'> & { signal?: AbortSignal }): AsyncIterable<CayEvent>;
   /**
-   * Calls back at once with every event that is written; what it throws is told to `onError`. Ends when what
-   * it gives is called.
+   * Calls back with every event that is written. Errors of the callback go to `onError`. Returns a function
+   * that ends the subscription.
    */
   listen(listener: (event: Pick<CayEvent, 'type' | 'project' | 'sandbox'>) => void): () => void;
   lastId(): number;
@@ -74,10 +58,10 @@ export interface EventLog {
   before(atMs: number): number;
   /** The id before the last `count` events. */
   beforeLast(count: number, query: Pick<EventQuery, 'project' | 'sandbox'>): number;
-  /** With their hashes, oldest first, up to the last there is now. */
+  /** Events with their hashes, oldest first, up to the newest one at the time of the call. */
   export(query: AuditQuery): AsyncIterable<AuditEvent>;
   verify(): Promise<AuditVerdict>;
-  /** Forgets some of what is beyond the bounds. Happens by itself. Tells whether there may be more. */
+  /** Prunes some events beyond the retention. Runs by itself. Returns whether more may be left to prune. */
   prune(): boolean;
   /** A copy of the whole log, as it is at one moment. */
   backup(path: string): Promise<void>;
@@ -85,13 +69,11 @@ export interface EventLog {
 }
 
 export interface EventLogOptions {
-  /** Seals checkpoints, so that the chain cannot be written anew without it. */
+  /** Seals checkpoints, so that the chain cannot be forged without it. */
   key?: Uint8Array;
   keep?: EventRetention;
   now?(): number;
-  /**
-   * What the age of events is told by. Default: a clock that nobody can set forward while the log is open.
-   */
+  /** The clock for the age of events. Default: one that cannot be set forward while the log is open. */
   ageing?(): number;
   onError?(error: unknown): void;
 }
@@ -100,7 +82,7 @@ const PRUNE_AGAIN_MS = 25;
 const TEND_EVERY_MS = 60_000;
 const TRY_AGAIN_MS = 1_000;
 const MOST_WAITING = 10_000;
-/** Ids that are looked at in one go. */
+/** How many ids one query reads. */
 const WINDOW = 500;
 
 type Waiting = Omit<StoredEvent, 'id' | 'hash'> & { promise?: number };
@@ -116,8 +98,8 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   const insert = sqlite.prepare(
     'INSERT INTO events (id, at, type, project, sandbox, key, outcome, data, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
   );
-  // One of each with the index of the sandbox, or of the project, and one without: SQLite chooses when it
-  // prepares, and not by what it is given.
+  // One statement for each index (sandbox, project) and one without: SQLite chooses an index when it prepares
+  // a statement, before it knows the values.
   const selectAll = sqlite.prepare('SELECT * FROM events WHERE id > ?1 ORDER BY id LIMIT ?2');
   const selectOfProject = sqlite.prepare(
     'SELECT * FROM events WHERE project = ?3 AND id > ?1 ORDER BY id LIMIT ?2',
@@ -141,7 +123,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   let head: Link = readHead(sqlite);
   let sealedId = head.id;
   let kept = readPromise(sqlite);
-  /** While somebody reads the whole chain nothing is pruned from under them. */
+  /** While the whole chain is being read, nothing is pruned. */
   let pinned = 0;
   const pruner = openPruner(sqlite, { key, keep, ageing });
   let pruning: NodeJS.Timeout | undefined;
@@ -184,7 +166,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       if (lost > 0) write(stored({ type: 'audit.lost', data: { events: lost } }, now()));
       lost = 0;
     } catch {
-      // Told when the first one began to wait.
+      // The error was reported when the first event began to wait.
       again = setTimeout(flush, TRY_AGAIN_MS).unref();
     }
   }
@@ -232,7 +214,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       return (rows as unknown as StoredEvent[]).map(shown);
     },
     async *follow({ after, project, sandbox, signal }) {
-      // Subscribed before the log is read, so that nothing falls between the two.
+      // Subscribed before the log is read, so that no event falls between the two.
       const news = live.subscribe({ signal });
       let last = after ?? log.lastId();
       for (;;) {
@@ -277,7 +259,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
         ] as const;
         const rows = sandbox === undefined ? exportAll.all(...asked) : exportOf.all(...asked, sandbox);
         for (const row of rows as unknown as StoredEvent[]) yield { ...shown(row), hash: hex(row.hash) };
-        // However few of them are asked for, others get their turn.
+        // Yields to other work, however few events match.
         if (rows.length > 0 || (after / WINDOW) % 16 === 0)
           await new Promise((resolve) => setImmediate(resolve));
       }

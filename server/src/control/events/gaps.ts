@@ -1,16 +1,15 @@
 /**
- * Stretches of the chain whose events were pruned because their projects had more than is kept. Each is stood
- * for by one row: where it begins and ends, and the hash of its last event, so that the chain goes on behind
- * it. Its seal says that it was this installation that pruned there, and between which two hashes. Stretches
- * that meet become one, and what meets the anchor becomes a part of it, so there are never more of them than
- * events that are kept.
+ * Gaps of the chain: events that were pruned because their projects had more than are kept. One row replaces
+ * each gap: its beginning and end, and the hash of its last event, so that the chain continues after it. Its
+ * seal proves that this installation pruned it, and between which two hashes. Adjacent gaps are merged, and a
+ * gap that reaches the anchor becomes part of it, so there are never more gaps than events.
  */
 import type { DatabaseSync } from 'node:sqlite';
-import { gapSeal, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';
-import { readAnchor, writeAnchor } from './event-store.ts';
-import { faultOf, type Checkpoint } from './fault-of.ts';
+import { gapSeal, sameBytes, sealOf, type Link, type StoredEvent } from '../../records/events/chain.ts';
+import { readAnchor, writeAnchor } from '../../records/sqlite/event-tables.ts';
+import { faultOf, type Checkpoint } from '../../records/events/fault-of.ts';
 
-/** From the event after `first - 1` to `id`, both of which are gone. */
+/** The events from `first` to `id`, both included. */
 export interface Gap extends Link {
   first: number;
   seal: Uint8Array;
@@ -20,13 +19,13 @@ const COLUMNS = 'first, last AS id, hash, seal';
 
 export interface Gaps {
   /**
-   * Removes events that follow one another, and lets a gap stand for them. False if they, or what is pruned
-   * beside them, are not as they were recorded: then all stays as it is, to be seen.
+   * Removes consecutive events and records a gap for them. Returns false if they, or a gap beside them, are
+   * not as they were recorded: then all stays, as evidence.
    */
   remove(first: number, last: number): boolean;
 }
 
-/** Preconditions: `remove` is called in a transaction. */
+/** Call `remove` in a transaction. */
 export function openGaps(sqlite: DatabaseSync, key: Uint8Array | undefined): Gaps {
   const event = sqlite.prepare('SELECT id, hash FROM events WHERE id = ?');
   const at = sqlite.prepare(`SELECT ${COLUMNS} FROM gaps WHERE first = ?`);
@@ -40,10 +39,7 @@ export function openGaps(sqlite: DatabaseSync, key: Uint8Array | undefined): Gap
   const linkOf = (row: unknown) => row as Link | undefined;
   const gapOf = (row: unknown) => row as Gap | undefined;
 
-  /**
-   * The last of them, if they are what was recorded: a seal must not stand for what somebody else has
-   * changed.
-   */
+  /** The last of these events, if they are as recorded: a seal must not cover a forged event. */
   function walked(previous: Link, first: number, last: number): Link | undefined {
     const checkpoints = new Map(
       (checkpointsOf.all(first, last) as unknown as Checkpoint[]).map((one) => [one.id, one]),
@@ -89,7 +85,7 @@ export function openGaps(sqlite: DatabaseSync, key: Uint8Array | undefined): Gap
   };
 }
 
-/** The gaps from here on, as an earlier version has none. */
+/** All gaps after this position; none in a log of an earlier version. */
 export function readGaps(sqlite: DatabaseSync): (first: number) => Gap | undefined {
   const known = sqlite.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'gaps'").get() !== undefined;
   if (!known) return () => undefined;
@@ -97,7 +93,7 @@ export function readGaps(sqlite: DatabaseSync): (first: number) => Gap | undefin
   return (first) => select.get(first) as Gap | undefined;
 }
 
-/** Whether a gap was made here, behind this place. Without the key nobody can tell. */
+/** Whether this installation made a gap at this position. Without the key that is unknown. */
 export function isOwnGap(gap: Gap, previous: Link, key: Uint8Array | undefined): boolean {
   if (gap.id < gap.first) return false;
   return key === undefined || sameBytes(gap.seal, gapSeal(key, gap.first, previous.hash, gap));

@@ -23,7 +23,7 @@ function open() {
 }
 
 describe('promised events', () => {
-  it('are told when the transaction is on the disk, in order, and not before', () => {
+  it('are written after the commit, in order, and not before', () => {
     const { database, events, types, close } = open();
     events.append({ type: 'a' });
     database.transaction(() => {
@@ -35,7 +35,7 @@ describe('promised events', () => {
     close();
   });
 
-  it('are not told when the transaction is undone', () => {
+  it('are not written when the transaction is rolled back', () => {
     const { database, events, types, close } = open();
     const undone = () =>
       database.transaction(() => {
@@ -48,9 +48,9 @@ describe('promised events', () => {
     close();
   });
 
-  it('are told by the next server when this one dies between the two, once and with their time', async () => {
+  it('are written by the next server when this one dies in between, once and with their time', async () => {
     const { database, log, close } = open();
-    // A server that dies right after the commit: nothing after it happens.
+    // The server dies right after the commit.
     const dying = promisedEvents(
       { ...database, inTransaction: true, afterCommit: () => {} },
       log,
@@ -70,7 +70,7 @@ describe('promised events', () => {
     }
   });
 
-  it('do not pile up', () => {
+  it('are deleted from the records once written', () => {
     const { database, events, close } = open();
     for (let i = 0; i < 100; i++) database.transaction(() => events.append({ type: 'one' }));
     expect(database.get<{ n: number }>('SELECT count(*) AS n FROM promised_events')!.n).toBeLessThan(3);

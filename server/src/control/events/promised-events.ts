@@ -1,9 +1,10 @@
 /**
- * Events that are told if, and only if, the change that they tell of is recorded.
+ * Events that are written if, and only if, the change they describe is recorded.
  *
- * Records and events are two databases, and a server may die between the two. So an event of a transaction of
- * the records is promised in that very transaction; when that is on the disk it is written to the log,
- * together with the number of the promise. A server that finds promises with higher numbers keeps them first.
+ * Records and events are two databases, and a server may die between the two writes. So an event of a
+ * transaction of the records is first stored in that same transaction, as a promise with a number. After the
+ * commit it is written to the log together with the number. A server that opens writes the promises with
+ * higher numbers first.
  */
 import type { Database } from '../../records/database.ts';
 import type { EventLog, NewEvent } from './event-log.ts';

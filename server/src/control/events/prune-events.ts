@@ -1,31 +1,24 @@
 /**
- * Forgets events that are too many or too old. How many are kept is counted for each project by itself, so
- * that one that makes many loses its own oldest and nobody else's. The chain goes on over what is gone: see
- * `gaps.ts`.
+ * Prunes events that are too many or too old. The number is counted for each project, so that a project with
+ * many events loses only its own. The chain continues over pruned events: see `gaps.ts`.
  */
 import type { DatabaseSync } from 'node:sqlite';
 import { atOnce } from './at-once.ts';
 import { openGaps } from './gaps.ts';
-
-export interface EventRetention {
-  /** How many are kept of each project, and of what is of none. Default 1,000,000. */
-  events?: number;
-  /** For how long. Default as long as their number allows. */
-  ageMs?: number;
-}
+import type { EventRetention } from '../../records/events/events.ts';
 
 export interface Pruner {
-  /** One more event of this project is there. */
+  /** Counts one more event of this project. */
   added(project: string | null): void;
   /**
-   * Forgets some of what is beyond the bounds. Tells whether there may be more. `headId` is the newest
-   * event's.
+   * Prunes some events beyond the retention. Returns whether more may be left. `headId` is the id of the
+   * newest.
    */
   prune(headId: number): boolean;
 }
 
 const KEPT = 1_000_000;
-/** Nothing else is done meanwhile. */
+/** The event loop is blocked for the time of one batch. */
 const AT_ONCE = 500;
 
 interface Row {
@@ -53,14 +46,14 @@ export function openPruner(
     else counts.delete(project);
   };
 
-  /** The oldest that have to go, at most so many, in their order. */
+  /** The oldest events to prune, at most so many, in order. */
   function prunable(headId: number): Row[] {
     const found = new Map<number, Row>();
     const add = (rows: unknown) => {
       for (const row of rows as Row[]) found.set(row.id, row);
     };
     if (keep.ageMs !== undefined) {
-      // The first that is young enough: a clock that was set back does not make those behind it old.
+      // Stops at the first that is young enough: a clock that was set back does not make later events old.
       const young = firstYoung.get(ageing() - keep.ageMs) as { id: number } | undefined;
       add(selectOld.all(young?.id ?? headId + 1, AT_ONCE));
     }
@@ -71,7 +64,7 @@ export function openPruner(
     return [...found.values()].sort((one, other) => one.id - other.id);
   }
 
-  /** Gives what is gone. Where the chain is broken it stays as it is, to be looked at. */
+  /** Returns the pruned events. Where the chain is broken nothing is pruned, as evidence. */
   function remove(rows: Row[]): Row[] {
     const gone: Row[] = [];
     for (let at = 0; at < rows.length;) {

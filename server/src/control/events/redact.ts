@@ -1,13 +1,10 @@
-/** What access tokens of sandboxes look like, wherever they stand. */
+/** The form of access tokens of sandboxes. */
 export const ACCESS_TOKEN = /[a-z0-9]{20}_[0-9a-f]{64}/;
 
-/** Parameters of a query that open something for whoever has the address. */
+/** Query parameters that give access to something. */
 const SECRET_PARAMETERS = new Set(['cay_token', 'token', 'key', 'api_key', 'signature', 'access_token']);
 
-/**
- * A request's address as it may stand in a log: tokens and signatures in the query and keys anywhere are
- * blanked.
- */
+/** A URL as it may appear in a log: tokens and signatures in the query, and keys anywhere, are blanked. */
 export function safePath(url: string | undefined): string {
   const cut = (url ?? '').slice(0, 2000);
   const at = cut.indexOf('?');
@@ -19,7 +16,7 @@ export function safePath(url: string | undefined): string {
   return withoutTokens(`${cut.slice(0, at)}?${query.join('&')}`);
 }
 
-/** A name may be encoded, and means the same. */
+/** A percent-encoded name means the same. */
 function nameOf(part: string): string {
   const name = part.split('=', 1)[0]!;
   try {
@@ -33,18 +30,18 @@ function withoutTokens(text: string): string {
   return text.replaceAll(KEYS, '$1***').replaceAll(TOKENS, '***');
 }
 
-/** Keys and secrets that this server gave out, wherever they stand. */
+/** Keys and secrets of this server. */
 const KEYS = /(e2b_|whsec_)[A-Za-z0-9_-]{40,}/g;
 
 /** Access and traffic tokens of sandboxes. */
 const TOKENS = new RegExp(ACCESS_TOKEN, 'g');
 
-/** Text from a caller as it may stand in an event. */
+/** Text from a caller as it may appear in an event. */
 export function withoutSecrets(text: string): string {
   return withoutTokens(text).replaceAll(/((?:cay_token|x-cay-preview-token)[=:]\s*)[^\s&"']+/gi, '$1***');
 }
 
-/** For pino: where keys and tokens could stand in what is logged. */
+/** For pino: the paths of fields that may hold keys and tokens. */
 export const REDACTED = [
   'authorization',
   '*.authorization',

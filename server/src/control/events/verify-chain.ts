@@ -1,18 +1,18 @@
 import type { DatabaseSync } from 'node:sqlite';
 import type { AuditVerdict } from '@cay/sdk/protocol';
-import { hex, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';
-import { readAnchor } from './event-store.ts';
-import { faultOf, type Checkpoint } from './fault-of.ts';
+import { hex, sameBytes, sealOf, type Link, type StoredEvent } from '../../records/events/chain.ts';
+import { readAnchor } from '../../records/sqlite/event-tables.ts';
+import { faultOf, type Checkpoint } from '../../records/events/fault-of.ts';
 import { isOwnGap, readGaps } from './gaps.ts';
 
 const PAGE = 1000;
 
 /**
- * Walks the chain from what was pruned to the last event, and tells where it breaks first. Others get their
- * turn in between, and what is appended meanwhile is walked too. Without the key checkpoints are compared
- * with the events, and their seals are not looked at.
+ * Walks the chain from the anchor to the last event, and returns where it breaks first. Yields to other work
+ * in between; events that are appended meanwhile are walked too. Without the key checkpoints are compared
+ * with the events, and their seals are not verified.
  *
- * Preconditions: nothing is pruned meanwhile.
+ * Nothing may be pruned meanwhile.
  */
 export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefined): Promise<AuditVerdict> {
   const anchor = readAnchor(sqlite);
@@ -35,7 +35,7 @@ export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefi
       reason: 'what stands for the pruned events was not written by this installation',
     });
 
-  /** Goes over what was pruned behind this place. Tells what is wrong with it. */
+  /** Walks over the gaps after this position. Returns their fault, if they have one. */
   function overGaps(): string | undefined {
     for (let gap = gapAt(link.id + 1); gap; gap = gapAt(link.id + 1)) {
       if (!isOwnGap(gap, link, key))

@@ -8,8 +8,8 @@ import { secretRow } from '../../records/sealing/seal-records.ts';
 import { verifyChain } from './verify-chain.ts';
 
 /**
- * Verifies the events in a directory that no server has: records and events as a server or a backup keeps
- * them. Changes nothing. The key that the records are sealed with may be in another.
+ * Verifies the events in a directory without a running server: the data directory or a backup. Changes
+ * nothing. The key that seals the records may be in another directory.
  */
 export async function verifyOffline(directory: string, keyDirectory = directory): Promise<AuditVerdict> {
   const path = join(directory, 'events.db');
@@ -27,7 +27,7 @@ export async function verifyOffline(directory: string, keyDirectory = directory)
   }
 }
 
-/** Without the records, or without the key that they are sealed with, the hashes alone are verified. */
+/** Without the records, or without the key that seals them, only the hashes are verified. */
 function keyIn(directory: string, keyDirectory: string): Uint8Array | undefined {
   const records = join(directory, 'records.db');
   if (!existsSync(records)) return undefined;

@@ -1,74 +1,74 @@
 /**
- * Puts sandboxes into the archive store and back.
+ * Moves sandboxes into the archive store and back.
  *
- * First everything is copied out; then one write of the records says that the sandbox is there and not here;
- * then what is here is taken away. On the way back it is the same the other way round. So a sandbox is whole
- * on one side at any moment, and which side that is the records say: what is found on the other one is a
- * leftover.
+ * Everything is copied out first. Then one transaction records that the sandbox is in the store and not on
+ * the machine. Then what is on the machine is removed. On the way back it is the same in reverse. So a
+ * sandbox is whole on one side at any moment, and the records say on which: what is found on the other side
+ * is left over.
  *
- * Preconditions: called in line with the other changes of the sandbox, with its gate closed on the way out.
+ * Call these from the sandbox's queue, and `archive` with its gate closed.
  */
 import { CayError, isCayError, newId } from '@cay/sdk/protocol';
-import type { Store } from '../../storage/store.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
-import { snapshotting, type Context } from '../context.ts';
-import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
-import type { Flight } from '../tenants/quota-ledger.ts';
-import type { Tell } from '../sandboxes/lifecycle.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { Store } from '../../storage/store.ts';
+import type { Core } from '../core.ts';
+import type { OnRecord } from '../sandboxes/record-state.ts';
+import type { SandboxStarter } from '../sandboxes/start-sandbox.ts';
+import { withMemoryHint } from '../snapshots/memory-errors.ts';
+import { requireSnapshots } from '../snapshots/require-snapshots.ts';
+import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
+import type { Flight } from '../tenants/quota-ledger.ts';
 
 export interface Archiving {
-  /** Rejects `unsupported` without an archive store. When it rejects the sandbox is here and as it was. */
+  /**
+   * Rejects `unsupported` without an archive store. When it rejects, the sandbox is on the machine as before.
+   */
   archive(row: SandboxRow): Promise<SandboxRow>;
-  /** Brings it back: running, or with `filesOnly` stopped. When it rejects it is in the store as before. */
-  restore(row: SandboxRow, options?: { filesOnly?: boolean; tell?: Tell }): Promise<SandboxRow>;
+  /**
+   * Brings it back: running, or stopped with `filesOnly`. When it rejects, the sandbox is in the store as
+   * before.
+   */
+  restore(row: SandboxRow, options?: { filesOnly?: boolean; onRecord?: OnRecord }): Promise<SandboxRow>;
 }
 
-export function openArchiving(context: Context, registry: SnapshotRegistry): Archiving {
-  const { archives, backend, database, lifecycle, onError, quota, sandboxes, seal, snapshots } = context;
-
-  function store(): Store {
-    if (archives) return archives;
+export function openArchiving({
+  archives,
+  backend,
+  lookup,
+  onError,
+  quota,
+  records: { database, sandboxes, snapshots, templates },
+  registry,
+  starter,
+}: Pick<Core, 'archives' | 'backend' | 'lookup' | 'onError' | 'quota' | 'records'> & {
+  registry: SnapshotRegistry;
+  starter: SandboxStarter;
+}): Archiving {
+  function requireStore(): Store {
+    if (archives.store) return archives.store;
     throw new CayError('unsupported', 'This server has no archive store', {
       hint: 'configure one, or hibernate or stop the sandbox',
     });
   }
 
-  /** Its own snapshots that are only its own: what others stand on, or are made of, stays here. */
+  /** Its snapshots, without those that another sandbox or a template needs on the machine. */
   function movable(row: SandboxRow): SnapshotRow[] {
     return snapshots.list({ sandbox: row.id, project: row.project }).filter(({ id, here }) => {
-      if (!here || context.templates.of(id).length > 0) return false;
+      if (!here || templates.of(id).length > 0) return false;
       return sandboxes.standingOn(id).every((other) => other.id === row.id);
     });
   }
 
-  /** Leaves nothing of an attempt in the store. */
-  async function takeBack(rows: SnapshotRow[]): Promise<void> {
-    for (const { id } of rows) {
-      const row = snapshots.get(id);
-      if (!row?.object) continue;
-      await archives?.remove(row.object);
-      snapshots.update(id, { object: null });
-    }
+  async function dropEarlierArchivings(row: SandboxRow): Promise<void> {
+    const own = snapshots.list({ sandbox: row.id, project: row.project });
+    await registry.dropUnneeded(own.filter(({ cause, name }) => cause === 'archive' && name === null));
   }
 
-  /** The store may be on the disk that everything else is on. */
-  async function* admitted(
-    archive: AsyncIterable<Uint8Array>,
-    flight: Flight,
-  ): AsyncGenerator<Uint8Array, void, undefined> {
-    for await (const chunk of archive) {
-      flight.add(chunk.length);
-      yield chunk;
-    }
-  }
-
-  /**
-   * Each is whole in the store, whatever it shares with others here. Resolves how many bytes each has there.
-   */
+  /** Resolves the number of bytes that each snapshot has in the store. It is whole there. */
   async function copyOut(
-    into: Store,
+    store: Store,
     row: SandboxRow,
     moving: SnapshotRow[],
     flight: Flight,
@@ -80,64 +80,76 @@ export function openArchiving(context: Context, registry: SnapshotRegistry): Arc
         const before = flight.bytes;
         snapshots.update(id, { object });
         await faultPoint('control.archive.putting');
-        await into.put(object, admitted(snapshotting(context).exportSnapshot(id, { seal }), flight));
+        const archive = requireSnapshots(backend).exportSnapshot(id, { seal: archives.seal });
+        await store.put(object, counted(archive, flight));
         bytes.set(id, flight.bytes - before);
       }
       await faultPoint('control.archive.stored');
       return bytes;
     } catch (error) {
-      await takeBack(moving).catch(onError);
+      await removeObjects(moving).catch(onError);
       throw error;
     }
   }
 
-  /** It is in the store; what is left here goes now, or when the server opens the next time. */
-  async function left(row: SandboxRow, moved: SnapshotRow[]): Promise<void> {
-    await faultPoint('control.archive.recorded');
-    await clear(row, moved);
+  async function removeObjects(rows: SnapshotRow[]): Promise<void> {
+    for (const { id } of rows) {
+      const row = snapshots.get(id);
+      if (!row?.object) continue;
+      await archives.store?.remove(row.object);
+      snapshots.update(id, { object: null });
+    }
   }
 
-  /** Takes away what is here of a sandbox that is in the store. */
-  async function clear(row: SandboxRow, moved: SnapshotRow[]): Promise<void> {
+  function recordArchived(
+    row: SandboxRow,
+    base: SnapshotRow['id'],
+    moved: SnapshotRow[],
+    bytes: Map<string, number>,
+  ): SandboxRow {
+    return database.transaction(() => {
+      // From the oldest on: files that a snapshot shares are counted with those that were made of it.
+      for (const { id } of moved.toReversed()) snapshots.archived(id, bytes.get(id)!);
+      return sandboxes.update(row.id, { ...ARCHIVED, base });
+    });
+  }
+
+  /** Removes what is on the machine of an archived sandbox. If this fails, the next server does it. */
+  async function removeHere(row: SandboxRow, moved: SnapshotRow[]): Promise<void> {
+    await faultPoint('control.archive.recorded');
     await backend.remove(row.id);
     await faultPoint('control.archive.removed');
     for (const { id, fileBytes, memoryBytes } of moved) {
       try {
-        await snapshotting(context).removeSnapshot(id);
+        await requireSnapshots(backend).removeSnapshot(id);
       } catch (error) {
         if (!isCayError(error, 'failed_precondition')) throw error;
-        // Something came to stand on it: it stays here after all.
+        // A sandbox was made of it meanwhile: it stays here.
         snapshots.update(id, { here: true, fileBytes, memoryBytes });
-        await takeBack([snapshots.get(id)!]);
+        await removeObjects([snapshots.get(id)!]);
       }
     }
   }
 
   return {
     async archive(row) {
-      const into = store();
+      const store = requireStore();
       const id = newId('snap');
       const pins = [registry.pin(id)];
       try {
         const memory = row.pausedAs === 'hibernated';
-        await registry.take(row, { id, cause: 'archive', memory, quiet: true, stands: false }, undefined);
-        // Those of earlier archivings, if it has gone on since.
-        await registry.dropUnneeded(
-          snapshots
-            .list({ sandbox: row.id, project: row.project })
-            .filter(({ cause, name }) => cause === 'archive' && name === null),
+        await registry.take(
+          row,
+          { id, cause: 'archive', memory, quiet: true, becomesBase: false },
+          undefined,
         );
+        await dropEarlierArchivings(row);
         const moving = movable(row);
         pins.push(...moving.map((snapshot) => registry.pin(snapshot.id)));
         using flight = quota.begin(row.project, 'archiving', ['snapshotBytes']);
-        const bytes = await copyOut(into, row, moving, flight);
-        const archived = database.transaction(() => {
-          // From the oldest on: what one has goes to those that were made of it, and on from there.
-          for (const snapshot of moving.toReversed())
-            snapshots.archived(snapshot.id, bytes.get(snapshot.id)!);
-          return sandboxes.update(row.id, { ...ARCHIVED, base: id });
-        });
-        await left(row, moving).catch(onError);
+        const bytes = await copyOut(store, row, moving, flight);
+        const archived = recordArchived(row, id, moving, bytes);
+        await removeHere(row, moving).catch(onError);
         return archived;
       } catch (error) {
         for (const pin of pins.splice(0)) pin[Symbol.dispose]();
@@ -149,31 +161,40 @@ export function openArchiving(context: Context, registry: SnapshotRegistry): Arc
       }
     },
 
-    async restore(row, { filesOnly = false, tell } = {}) {
+    async restore(row, { filesOnly = false, onRecord } = {}) {
       const snapshot = row.base === null ? undefined : snapshots.get(row.base);
       if (!snapshot)
         throw new CayError('internal', `Sandbox "${row.id}" is archived, and its archive is not recorded`);
-      const travel = snapshotting(context);
+      const travel = requireSnapshots(backend);
       const memory = snapshot.memory && !filesOnly;
+      const restoreFetched = async () => {
+        await faultPoint('control.restore.fetched');
+        await travel.clone(row.id, row.spec, snapshot.id, { memory, project: row.project });
+        await faultPoint('control.restore.cloned');
+        if (filesOnly) return sandboxes.update(row.id, { state: 'stopped', pausedAs: null });
+        const origin = { snapshot: snapshot.id, memory, start: true };
+        return await starter.start({ ...row, origin }, onRecord);
+      };
       try {
-        const fetched = async () => {
-          await faultPoint('control.restore.fetched');
-          await travel.clone(row.id, row.spec, snapshot.id, { memory });
-          await faultPoint('control.restore.cloned');
-          if (filesOnly) return sandboxes.update(row.id, { state: 'stopped', pausedAs: null });
-          return await lifecycle.activate(
-            { ...row, origin: { snapshot: snapshot.id, memory, start: true } },
-            tell,
-          );
-        };
-        // A quota keeps nobody from what is in a sandbox.
-        return await registry.using(snapshot, fetched, { beyondQuota: true });
+        // A full quota must not keep a project from its own files.
+        return await registry.using(snapshot, restoreFetched, { beyondQuota: true });
       } catch (error) {
-        if (context.again(row).state === 'paused') await backend.remove(row.id).catch(onError);
-        throw withHint(error);
+        if (lookup.reload(row).state === 'paused') await backend.remove(row.id).catch(onError);
+        throw withMemoryHint(error);
       }
     },
   };
+}
+
+/** The store may be on the same disk as everything else. */
+async function* counted(
+  archive: AsyncIterable<Uint8Array>,
+  flight: Flight,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const chunk of archive) {
+    flight.add(chunk.length);
+    yield chunk;
+  }
 }
 
 const ARCHIVED = {
@@ -184,20 +205,3 @@ const ARCHIVED = {
   reason: null,
   message: null,
 } as const;
-
-/** Memory that cannot go on here does not make the files unreachable. */
-export function withHint(error: unknown): unknown {
-  if (!isCayError(error, 'failed_precondition') || error.details['reason'] !== 'checkpoint_mismatch')
-    return error;
-  return new CayError(error.code, error.message, {
-    details: error.details,
-    cause: error,
-    hint: error.hint ?? 'its files are whole: stop it and start it again, or ask for it without memory',
-  });
-}
-
-export function invalidArchive(cause: unknown): CayError {
-  return new CayError('invalid_argument', 'Cannot take the archive in: it does not say what it is of', {
-    cause,
-  });
-}

@@ -1,51 +1,55 @@
 /**
- * Tells which sandboxes nobody uses: nobody is inside, no lease holds it, it takes no processor time worth
- * the name, and no command runs that somebody asked for. For the idle policy, and for whoever has to make
- * room.
+ * Decides whether a sandbox is unused: no call is inside, no lease holds it, it takes almost no processor
+ * time, and no command that a client started is running. For the idle policy, and for making room.
  */
 import type { SandboxId } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
-import { USES } from '../sandboxes/activity.ts';
-import type { Context } from '../context.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { Core } from '../core.ts';
+import { USES } from '../sandboxes/activity.ts';
 
-/** What was read of a sandbox's processor time the last time that it was looked at. */
-export interface Watch {
+/** The processor time of a sandbox when it was last checked. */
+export interface CpuWatch {
   reading?: { atMs: number; cpuMs: number; incarnation: number };
 }
 
 export interface IdleDetector {
-  /** For how long, by what has passed and not by what the time of day says. */
+  /** How long it has been unused, by elapsed time and not by the time of day. */
   unusedMs(row: SandboxRow): number;
-  /** Whether somebody is inside or it computes; undefined if there was no earlier reading to compare with. */
-  busy(row: SandboxRow, watch: Watch): Promise<boolean | undefined>;
-  /** Whether commands run, its own apart. */
+  /** Whether a call is inside or it computes. Undefined if there is no earlier reading to compare with. */
+  isBusy(row: SandboxRow, watch: CpuWatch): Promise<boolean | undefined>;
+  /** Whether commands run, apart from the one it was created with. */
   runsCommands(id: SandboxId): Promise<boolean>;
   /**
-   * In line, with its gate closed: does this unless somebody has come, or something has happened to it, since
-   * the row was read.
+   * Runs the task in the sandbox's queue with its gate closed, unless a call has come or the sandbox has
+   * changed since the row was read.
    */
-  ifStill(row: SandboxRow, task: (current: SandboxRow) => Promise<void>): Promise<void>;
+  runIfUnused(row: SandboxRow, task: (current: SandboxRow) => Promise<void>): Promise<void>;
 }
 
 /** Of one core. gVisor's own threads take about 4 % of one while nothing runs inside. */
 const IDLE_SHARE = 0.05;
 const IDLE_SHARE_OF: Record<string, number> = { runsc: 0.1 };
-/** One that does not answer must not keep all others from being looked at. */
+/** A sandbox that does not answer must not keep the others from being checked. */
 const ANSWER_MS = 10_000;
-/** Two readings nearer to each other than this tell nothing. */
+/** Two readings closer than this cannot be compared. */
 const SHORTEST_READING_MS = 5;
 
-export function openIdleDetector({ activity, backend, clock, operations, sandboxes }: Context): IdleDetector {
-  async function computing(row: SandboxRow, watch: Watch): Promise<boolean | undefined> {
+export function openIdleDetector({
+  activity,
+  backend,
+  clock,
+  operations,
+  records: { sandboxes },
+}: Pick<Core, 'activity' | 'backend' | 'clock' | 'operations' | 'records'>): IdleDetector {
+  async function isComputing(row: SandboxRow, watch: CpuWatch): Promise<boolean | undefined> {
     const { atMs, cpuUsageMs } = await backend.stats(row.id, { signal: AbortSignal.timeout(ANSWER_MS) });
-    const before = watch.reading;
-    const comparable = before?.incarnation === row.incarnation;
-    const elapsedMs = before && comparable ? atMs - before.atMs : 0;
-    if (elapsedMs >= 0 && before && comparable && elapsedMs < SHORTEST_READING_MS) return undefined;
+    const before = watch.reading?.incarnation === row.incarnation ? watch.reading : undefined;
+    const elapsedMs = before ? atMs - before.atMs : 0;
+    if (before && elapsedMs >= 0 && elapsedMs < SHORTEST_READING_MS) return undefined;
     watch.reading = { atMs, cpuMs: cpuUsageMs, incarnation: row.incarnation };
-    // A clock that was set back leaves nothing to divide by.
-    if (!before || !comparable || elapsedMs <= 0) return undefined;
+    // After the clock was set back there is no time to divide by.
+    if (!before || elapsedMs <= 0) return undefined;
     return (cpuUsageMs - before.cpuMs) / elapsedMs >= (IDLE_SHARE_OF[row.runtime ?? ''] ?? IDLE_SHARE);
   }
 
@@ -53,14 +57,13 @@ export function openIdleDetector({ activity, backend, clock, operations, sandbox
     unusedMs({ id, usedAtMs, startedAtMs, createdAtMs, leaseUntilMs }) {
       const recorded = usedAtMs ?? startedAtMs ?? createdAtMs;
       const seen = activity.steadyUsedAtMs(id);
-      // What was recorded by an earlier server is as old as that says, unless the clock was set forward
-      // since.
-      const since = seen === undefined ? clock.ageing() - recorded : clock.steady() - seen;
+      // A time that an earlier server recorded is taken as it is, unless the clock was set forward since.
+      const sinceMs = seen === undefined ? clock.ageing() - recorded : clock.steady() - seen;
       const leased = activity.steadyLeaseUntilMs(id) ?? leaseUntilMs;
-      return Math.max(0, leased === null ? since : Math.min(since, clock.steady() - leased));
+      return Math.max(0, leased === null ? sinceMs : Math.min(sinceMs, clock.steady() - leased));
     },
 
-    busy: async (row, watch) => (activity.count(row.id, ...USES) > 0 ? true : computing(row, watch)),
+    isBusy: async (row, watch) => (activity.count(row.id, ...USES) > 0 ? true : isComputing(row, watch)),
 
     async runsCommands(id) {
       const call = { signal: AbortSignal.timeout(ANSWER_MS) };
@@ -70,15 +73,15 @@ export function openIdleDetector({ activity, backend, clock, operations, sandbox
       );
     },
 
-    ifStill: (row, task) =>
-      activity.closed(row.id, () =>
-        operations.run(row.id, async () => {
+    runIfUnused: (row, task) =>
+      activity.withGateClosed(row.id, () =>
+        operations.enqueue(row.id, async () => {
           const current = sandboxes.get(row.id);
-          const same =
+          const isSame =
             current?.state === row.state &&
             current.pausedAs === row.pausedAs &&
             current.incarnation === row.incarnation;
-          if (same && activity.count(row.id, ...USES) === 0) await task(current);
+          if (isSame && activity.count(row.id, ...USES) === 0) await task(current);
         }),
       ),
   };

@@ -1,161 +1,171 @@
 /**
- * Takes sandboxes down the ladder when nobody uses them.
+ * Pauses, archives and destroys sandboxes that are unused, as their idle policies say.
  *
- * Only those with a policy are looked at, every few seconds: whether somebody is inside, whether a lease
- * holds it, and how much processor time it took since the last look. Whether commands run that nobody waits
- * for is asked of the guest, and only when it would be paused otherwise. What counts is the time that has
- * passed: a clock that is set, or a machine that was suspended, makes nothing idle. While no server runs it
- * goes on by the record's time.
+ * Only sandboxes with a policy are checked, every few seconds: whether a call is inside, whether a lease
+ * holds it, and how much processor time it took since the last check. The guest is asked for running commands
+ * only when the sandbox would be paused otherwise. Idleness is elapsed time: a clock that is set, or a
+ * machine that was suspended, makes nothing idle. While no server runs, the recorded time counts.
  */
 import { PAUSES, isCayError, type IdlePolicy, type Pause, type SandboxId } from '@cay/sdk/protocol';
-import type { Context } from '../context.ts';
+import type { Core } from '../core.ts';
+import type { SandboxDestroyer } from '../sandboxes/destroy-sandbox.ts';
 import type { Pausing } from './pausing.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
-import type { IdleDetector, Watch } from './idle-detector.ts';
+import type { CpuWatch, IdleDetector } from './idle-detector.ts';
 import { pauseFallbacks } from './pause-fallbacks.ts';
 import { inBackground } from '../../lib/in-background.ts';
 
 export interface Idling {
-  /** Some sandbox's policy has changed. */
+  /** A sandbox's policy has changed. */
   changed(): void;
+  start(): void;
   close(): void;
 }
 
-export type Rung = Pause | 'destroyed';
+export type IdleLevel = Pause | 'destroyed';
 
-/** Counted from when it was last used. */
+/** The fields of a policy, counted from the last use. */
 const AFTER = {
   destroyed: 'destroyAfterMs',
   archived: 'archiveAfterMs',
   hibernated: 'hibernateAfterMs',
   suspended: 'suspendAfterMs',
   frozen: 'freezeAfterMs',
-} as const satisfies Record<Rung, keyof IdlePolicy>;
-const DEEPEST_FIRST = Object.keys(AFTER) as Rung[];
+} as const satisfies Record<IdleLevel, keyof IdlePolicy>;
+const DEEPEST_FIRST = Object.keys(AFTER) as IdleLevel[];
 
-const LOOK_EVERY_MS = 2_000;
-const AGAIN_MS = 60_000;
-const AGAIN_AT_MOST_MS = 3_600_000;
-/** The deepest rung that is due below where the sandbox is. */
-export function dueRung(policy: IdlePolicy, idleMs: number, at: Pause | null): Rung | undefined {
-  const below = (rung: Rung) =>
-    rung === 'destroyed' || PAUSES.indexOf(rung) > (at === null ? -1 : PAUSES.indexOf(at));
-  return DEEPEST_FIRST.find((rung) => {
-    const afterMs = policy[AFTER[rung]];
-    return afterMs !== null && idleMs >= afterMs && below(rung);
+const CHECK_EVERY_MS = 2_000;
+const RETRY_MS = 60_000;
+const RETRY_MAX_MS = 3_600_000;
+
+/** The deepest level that is due and deeper than the present one. */
+export function dueLevel(policy: IdlePolicy, idleMs: number, at: Pause | null): IdleLevel | undefined {
+  const isDeeper = (level: IdleLevel) =>
+    level === 'destroyed' || PAUSES.indexOf(level) > (at === null ? -1 : PAUSES.indexOf(at));
+  return DEEPEST_FIRST.find((level) => {
+    const afterMs = policy[AFTER[level]];
+    return afterMs !== null && idleMs >= afterMs && isDeeper(level);
   });
 }
 
-interface Watched extends Watch {
-  /** Rungs that could not be reached, and when to try again. */
-  refused: Map<Rung, { untilMs: number; times: number }>;
+interface Watched extends CpuWatch {
+  /** Levels that were not possible, and when to try again. */
+  refused: Map<IdleLevel, { untilMs: number; times: number }>;
 }
 
-export function openIdling(
-  context: Context,
-  pausing: Pausing,
-  idleDetector: IdleDetector,
-  { lookEveryMs = LOOK_EVERY_MS }: { lookEveryMs?: number } = {},
-): Idling {
-  const { activity, clock, lifecycle, onError, sandboxes } = context;
+export function openIdling({
+  activity,
+  clock,
+  onError,
+  records: { sandboxes },
+  destroyer,
+  idleDetector,
+  pausing,
+  checkEveryMs = CHECK_EVERY_MS,
+}: Pick<Core, 'activity' | 'clock' | 'onError' | 'records'> & {
+  destroyer: SandboxDestroyer;
+  idleDetector: IdleDetector;
+  pausing: Pick<Pausing, 'pauseAt'>;
+  checkEveryMs?: number | undefined;
+}): Idling {
   const watched = new Map<SandboxId, Watched>();
-  const descending = new Set<SandboxId>();
+  const pausingNow = new Set<SandboxId>();
   let timer: NodeJS.Timeout | undefined;
-  let closed = false;
+  let running = false;
 
-  async function look(row: SandboxRow): Promise<void> {
-    if (descending.has(row.id)) return;
+  async function check(row: SandboxRow): Promise<void> {
+    if (pausingNow.has(row.id)) return;
     if (row.idle === null || (row.state !== 'active' && row.state !== 'paused'))
       return void watched.delete(row.id);
     let watch = watched.get(row.id);
     if (!watch) watched.set(row.id, (watch = { refused: new Map() }));
     if (row.state === 'active') {
-      const busy = await idleDetector.busy(row, watch);
+      const busy = await idleDetector.isBusy(row, watch);
       if (busy) return activity.touch(row.id);
       if (busy === undefined) return;
     }
-    const rung = allowed(row, watch);
-    if (rung === undefined) return;
+    const level = allowedLevel(row, watch);
+    if (level === undefined) return;
     if (row.state === 'active' && (await idleDetector.runsCommands(row.id))) return activity.touch(row.id);
-    // Copying an archive out takes its time, and the others are looked at meanwhile.
-    descending.add(row.id);
+    // Archiving takes long, and the other sandboxes are checked meanwhile.
+    pausingNow.add(row.id);
     inBackground(
-      descend(row, rung, watch).finally(() => descending.delete(row.id)),
+      enter(level, row, watch).finally(() => pausingNow.delete(row.id)),
       onError,
     );
   }
 
-  /** The deepest rung that is due and was not refused of late. */
-  function allowed(row: SandboxRow, { refused }: Watched): Rung | undefined {
+  /** The deepest level that is due and was not refused lately. */
+  function allowedLevel(row: SandboxRow, { refused }: Watched): IdleLevel | undefined {
     const policy = { ...row.idle! };
-    for (const [rung, { untilMs }] of refused) if (untilMs > clock.steady()) policy[AFTER[rung]] = null;
-    return dueRung(policy, idleDetector.unusedMs(row), row.pausedAs);
+    for (const [level, { untilMs }] of refused) if (untilMs > clock.steady()) policy[AFTER[level]] = null;
+    return dueLevel(policy, idleDetector.unusedMs(row), row.pausedAs);
   }
 
-  async function descend(row: SandboxRow, rung: Rung, watch: Watched): Promise<void> {
+  async function enter(level: IdleLevel, row: SandboxRow, watch: Watched): Promise<void> {
     try {
-      await idleDetector.ifStill(row, async (current) => {
-        if (allowed(current, watch) !== rung) return;
-        if (rung === 'destroyed') await lifecycle.destroy(current, undefined, 'idle');
-        else await pausing.descend(current, pauseFallbacks(rung), { cause: 'idle' });
-        const reached = sandboxes.get(row.id)?.pausedAs;
-        if (rung !== 'destroyed' && reached !== rung) refuse(watch, rung, Number.POSITIVE_INFINITY);
+      await idleDetector.runIfUnused(row, async (current) => {
+        if (allowedLevel(current, watch) !== level) return;
+        if (level === 'destroyed') return destroyer.destroy(current, undefined, 'idle');
+        await pausing.pauseAt(current, pauseFallbacks(level), { cause: 'idle' });
+        if (sandboxes.get(row.id)?.pausedAs !== level) refuse(watch, level, Number.POSITIVE_INFINITY);
       });
     } catch (error) {
       const unsupported = isCayError(error, 'unsupported');
-      refuse(watch, rung, unsupported ? Number.POSITIVE_INFINITY : undefined);
+      refuse(watch, level, unsupported ? Number.POSITIVE_INFINITY : undefined);
       if (!unsupported) onError(error);
     }
   }
 
-  function refuse({ refused }: Watched, rung: Rung, untilMs?: number): void {
-    const times = refused.get(rung)?.times ?? 0;
-    refused.set(rung, {
-      times: times + 1,
-      untilMs: untilMs ?? clock.steady() + Math.min(AGAIN_MS * 2 ** times, AGAIN_AT_MOST_MS),
-    });
+  function refuse({ refused }: Watched, level: IdleLevel, untilMs?: number): void {
+    const times = refused.get(level)?.times ?? 0;
+    const retryMs = Math.min(RETRY_MS * 2 ** times, RETRY_MAX_MS);
+    refused.set(level, { times: times + 1, untilMs: untilMs ?? clock.steady() + retryMs });
   }
 
-  async function lookAtAll(): Promise<void> {
+  /** One after the other: the checks must not take processor time from busy sandboxes. */
+  async function checkAll(): Promise<void> {
     const rows = sandboxes.withIdlePolicy();
     const known = new Set(rows.map(({ id }) => id));
     for (const id of watched.keys()) if (!known.has(id)) watched.delete(id);
-    // One after the other: looking must not take the processor from those who work.
     for (const row of rows) {
-      if (closed) return;
-      await look(row).catch((error: unknown) => {
-        // It may have gone meanwhile.
+      if (!running) return;
+      await check(row).catch((error: unknown) => {
+        // The sandbox may have been removed or stopped meanwhile.
         if (!isCayError(error, 'not_found') && !isCayError(error, 'failed_precondition')) onError(error);
       });
     }
   }
 
-  function sleep(): void {
-    if (closed || timer) return;
-    let some: boolean;
+  function hasWork(): boolean {
     try {
-      some = sandboxes.hasIdlePolicy();
+      return sandboxes.hasIdlePolicy();
     } catch (error) {
       onError(error);
-      some = true;
+      return true;
     }
-    if (!some) return;
+  }
+
+  function sleep(): void {
+    if (!running || timer || !hasWork()) return;
     timer = setTimeout(() => {
-      lookAtAll()
+      checkAll()
         .catch(onError)
         .finally(() => {
           timer = undefined;
           sleep();
         });
-    }, lookEveryMs);
-    timer.unref();
+    }, checkEveryMs).unref();
   }
 
-  sleep();
   return {
     changed: sleep,
+    start() {
+      running = true;
+      sleep();
+    },
     close() {
-      closed = true;
+      running = false;
       clearTimeout(timer);
     },
   };

@@ -1,11 +1,11 @@
 import { PAUSES, type Pause } from '@cay/sdk/protocol';
 
 /**
- * The rung itself, and what comes nearest to it where that is not possible. Processes are given up only for
- * whoever has asked for that.
+ * The level itself, then the lighter ones from the nearest on, for where it is not possible. `suspended` ends
+ * processes, so it is never a fallback for a level that keeps them.
  */
-export function pauseFallbacks(rung: Pause): Pause[] {
-  return PAUSES.slice(0, PAUSES.indexOf(rung) + 1)
-    .filter((each) => each === rung || each !== 'suspended')
+export function pauseFallbacks(level: Pause): Pause[] {
+  return PAUSES.slice(0, PAUSES.indexOf(level) + 1)
+    .filter((each) => each === level || each !== 'suspended')
     .toReversed();
 }

@@ -1,280 +1,81 @@
-/**
- * The ladder that a sandbox goes down when it is not used, and how it wakes.
- *
- * A pause closes the sandbox's gate first: who comes then waits until it is decided, and wakes it. What is
- * inside is waited for as long as the caller wishes, and then paused as it is.
- *
- * Whether a sandbox is frozen, suspended or hibernated its backend can tell, so nothing has to be noted
- * before; an archive has its own way.
- */
-import {
-  CayError,
-  PAUSES,
-  PauseSandboxSchema,
-  isCayError,
-  type Pause,
-  type SandboxId,
-} from '@cay/sdk/protocol';
-import { canFreeze, canHibernate, canSuspend } from '../../backends/backend.ts';
+/** The verbs of `pause.ts`, and pauses that a timeout, the idle policy or memory pressure asks for. */
+import { PAUSES, PauseSandboxSchema, isCayError, type Pause, type SandboxId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
-import { withHint, type Archiving } from './archive.ts';
-import type { Context } from '../context.ts';
-import { imageEstimate } from '../snapshots/image-estimate.ts';
-import type { PauseVerbs } from '../control.ts';
-import type { Tell } from '../sandboxes/lifecycle.ts';
-import type { Principal } from '../tenants/principal.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
-import { notRunning } from '../sandboxes/guest-access.ts';
+import type { Core } from '../core.ts';
+import { notRunning } from '../sandboxes/not-running.ts';
+import type { OnRecord } from '../sandboxes/record-state.ts';
+import type { Principal } from '../tenants/principal.ts';
+import { unsupportedLevel, type PauseLevels } from './pause-levels.ts';
+import type { PauseVerbs } from './pause.ts';
+import type { Waker } from './wake.ts';
 
 export interface Pausing extends PauseVerbs {
-  /** Wakes it, once for all who ask. */
-  wake(id: SandboxId, principal?: Principal): Promise<SandboxRow>;
   /**
-   * In line: the sandbox here, out of the archive; out of the freezer or any other pause if asked for. What
-   * is stopped stays so.
+   * Pauses at the first of these levels that is possible. A sandbox that is at one of them or deeper stays as
+   * it is. Rejects `unsupported` if none is possible. Its timeout stands still, unless `keepsTimeout`.
+   *
+   * Call this from the sandbox's queue, with its gate closed.
    */
-  present(row: SandboxRow, options?: { thawed?: boolean; running?: boolean }): Promise<SandboxRow>;
-  /** In line: the sandbox with its files alone, stopped. What was in memory is gone. */
-  halted(row: SandboxRow): Promise<SandboxRow>;
-  /**
-   * In line, with the gate closed: the first of these rungs that is possible. Rejects `unsupported` if none
-   * is. One that is there or further down already is done. Its time stands still meanwhile, unless
-   * `keepsTime`.
-   */
-  descend(
+  pauseAt(
     row: SandboxRow,
-    rungs: readonly Pause[],
-    why: { principal?: Principal; cause: string; keepsTime?: boolean },
+    levels: readonly Pause[],
+    why: { principal?: Principal; cause: string; keepsTimeout?: boolean },
   ): Promise<SandboxRow>;
-  /** In line: what a timeout asks for. Resolves whether there is a rung that it can stand on. */
-  byTimeout(row: SandboxRow): Promise<boolean>;
+  /** Pauses as `onTimeout` says, in the sandbox's queue. Resolves false if no level is possible. */
+  pauseOnTimeout(row: SandboxRow): Promise<boolean>;
 }
 
-/** How long calls that were let in before have to reach the guest and return. */
+/** How long calls that are inside have to return. */
 const CALLS_MS = 2_000;
 
-/** What is tried where nobody says how: processes are kept if they can be. */
-const BY_ITSELF: Pause[] = ['hibernated', 'frozen', 'suspended'];
-
-interface Putting {
-  keepsTime?: boolean | undefined;
-  /** Makes room on the machine, which no quota keeps from happening. */
-  forRoom?: boolean;
-  /** What a quota refuses is not tried in another way. */
-  strict?: boolean;
-  tell?: Tell;
-}
+/** Where the caller names no level: processes are kept if they can be. */
+const DEFAULT_LEVELS: Pause[] = ['hibernated', 'frozen', 'suspended'];
 
 const depth = (pause: Pause | null) => (pause === null ? -1 : PAUSES.indexOf(pause));
 
-export function openPausing(context: Context, archiving: Archiving): Pausing {
-  const {
-    activity,
-    backend,
-    database,
-    operations,
-    find,
-    lifecycle,
-    note,
-    now,
-    onError,
-    pressure,
-    quota,
-    sandboxes,
-    show,
-  } = context;
-  const waking = new Map<SandboxId, Promise<SandboxRow>>();
-
-  /**
-   * Records the pause. One that cannot be recorded is undone, or callers would wait for a sandbox that does
-   * not know to wake.
-   */
-  async function paused(
-    row: SandboxRow,
-    as: Exclude<Pause, 'archived'>,
-    { keepsTime, tell }: Putting,
-    undo: () => Promise<unknown>,
-    imageBytes?: number,
-  ): Promise<SandboxRow> {
-    try {
-      await faultPoint('control.pause.done');
-      return database.transaction(() => {
-        const changed = sandboxes.update(row.id, {
-          state: 'paused',
-          pausedAs: as,
-          imageBytes,
-          ...(!keepsTime && { expiresAtMs: null }),
-        });
-        tell?.(changed);
-        return changed;
-      });
-    } catch (error) {
-      if (row.state === 'active') await undo().catch(onError);
-      throw error;
-    }
-  }
-
-  async function freeze(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
-    if (!canFreeze(backend)) throw cannot(row, 'frozen');
-    const freezing = backend;
-    await freezing.freeze(row.id);
-    return paused(row, 'frozen', putting, () => freezing.thaw(row.id));
-  }
-
-  async function suspend(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
-    if (!canSuspend(backend)) throw cannot(row, 'suspended');
-    if (row.state === 'active') await context.drain(row.id).catch(onError);
-    await backend.suspend(row.id);
-    return paused(row, 'suspended', putting, () =>
-      backend.ensure(row.id, row.spec, { project: row.project }),
-    );
-  }
-
-  async function hibernate(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
-    if (!canHibernate(backend)) throw cannot(row, 'hibernated');
-    using reserved = quota.begin(row.project, 'underWay', putting.forRoom ? [] : ['snapshotBytes']);
-    const estimate = await imageEstimate(context, row, true);
-    reserved.add(estimate);
-    // The guest keeps it on disk as well, and whoever reads meanwhile need not wake it.
-    if (row.state === 'active') await context.drain(row.id).catch(onError);
-    const { imageBytes = estimate } = await backend.hibernate(row.id);
-    return paused(
-      row,
-      'hibernated',
-      putting,
-      () => backend.ensure(row.id, row.spec, { project: row.project }),
-      imageBytes,
-    );
-  }
-
-  /**
-   * What still runs while its files are copied would be lost, so it stands still: with its memory where that
-   * can be kept.
-   */
-  async function archive(row: SandboxRow, { tell }: Putting): Promise<SandboxRow> {
-    if (!context.archives) throw cannot(row, 'archived');
-    if (row.state === 'active') await context.drain(row.id).catch(onError);
-    const rests = row.pausedAs === 'hibernated' || row.pausedAs === 'suspended';
-    const still = rests
-      ? row
-      : await first(row, row.pausedAs === null ? ['hibernated', 'frozen'] : ['hibernated'], { strict: true });
-    try {
-      const archived = await archiving.archive(still);
-      tell?.(archived);
-      return archived;
-    } catch (error) {
-      if (row.state === 'active' && still.state === 'paused') await wakeNow(still).catch(onError);
-      throw error;
-    }
-  }
-
-  const put: Record<Pause, (row: SandboxRow, putting: Putting) => Promise<SandboxRow>> = {
-    frozen: freeze,
-    suspended: suspend,
-    hibernated: hibernate,
-    archived: archive,
-  };
-
-  /**
-   * The first that is possible; the row as it is if none is. One that a quota refuses is told if there is no
-   * other.
-   */
-  async function first(row: SandboxRow, rungs: readonly Pause[], putting: Putting = {}): Promise<SandboxRow> {
-    let refused: unknown;
-    for (const rung of rungs) {
-      try {
-        return await put[rung](row, putting);
-      } catch (error) {
-        const quota = isCayError(error, 'resource_exhausted') && error.details['quota'] !== undefined;
-        if ((!quota || putting.strict) && !isCayError(error, 'unsupported')) throw error;
-        if (quota) refused ??= error;
-      }
-    }
-    if (refused !== undefined) throw refused;
-    return row;
-  }
-
-  async function wakeNow(row: SandboxRow, principal?: Principal): Promise<SandboxRow> {
-    const { pausedAs } = row;
-    if (row.state !== 'paused' || pausedAs === null) return row;
-    // Its disk and its number are counted already, and a frozen one's memory and processes.
-    const { cpus, memoryBytes, pids } = row.spec.limits;
-    const frozen = pausedAs === 'frozen';
-    const limits = { cpus, memoryBytes: frozen ? 0 : memoryBytes, diskBytes: 0, pids: frozen ? 0 : pids };
-    quota.require(row.project, { sandboxes: 0, limits });
-    const { platform } = row.spec;
-    const diskBytes = pausedAs === 'archived' ? row.spec.limits.diskBytes : null;
-    if (!frozen) pressure.admit({ memoryBytes, diskBytes }, { platform });
-    const tell: Tell = (active) => note('sandbox.resumed', active, principal, { from: pausedAs });
-    const active = await quota.reserving(row, limits, async () => {
-      await faultPoint('control.wake.begun');
-      if (pausedAs === 'archived') return archiving.restore(row, { tell });
-      const observed = await backend.observe(row.id);
-      if (observed.frozen && canFreeze(backend)) {
-        await backend.thaw(row.id);
-        await faultPoint('control.wake.done');
-        return lifecycle.standing(row, { ...observed, frozen: false }, tell);
-      }
-      // Whatever it has become, it is not made anew without what it had.
-      const goesOn =
-        observed.phase === 'hibernated' || observed.phase === 'ready' || observed.suspended === true;
-      if (!goesOn) throw notRunning(lifecycle.standing(row, observed));
-      await faultPoint('control.wake.done');
-      return lifecycle.activate(row, tell).catch((error: unknown) => {
-        throw withHint(error);
-      });
-    });
-    activity.touch(row.id);
-    return active;
+export function openPausing({
+  activity,
+  clock,
+  lookup,
+  operations,
+  recordEvent,
+  records: { database, sandboxes },
+  levels: pauseLevels,
+  waker,
+}: Pick<Core, 'activity' | 'clock' | 'lookup' | 'operations' | 'recordEvent' | 'records'> & {
+  levels: PauseLevels;
+  waker: Waker;
+}): Pausing {
+  async function pauseInQueue(id: SandboxId, as: Pause | undefined, principal: Principal) {
+    const row = lookup.reload({ id });
+    await faultPoint('control.pause.begun');
+    return pausing.pauseAt(row, as === undefined ? DEFAULT_LEVELS : [as], { principal, cause: 'request' });
   }
 
   const pausing: Pausing = {
-    wake(id, principal) {
-      let woken = waking.get(id);
-      if (!woken) {
-        woken = operations
-          .run(id, () => wakeNow(context.again({ id }), principal))
-          .finally(() => waking.delete(id));
-        waking.set(id, woken);
-      }
-      return woken;
-    },
-
-    async present(row, { thawed = false, running = false } = {}) {
-      if (row.state === 'creating' || row.state === 'destroying') throw notRunning(row);
-      return running || row.pausedAs === 'archived' || (thawed && row.pausedAs === 'frozen')
-        ? wakeNow(row)
-        : row;
-    },
-
-    async halted(row) {
-      if (row.pausedAs === 'archived') return archiving.restore(row, { filesOnly: true });
-      if (row.pausedAs === 'frozen' && canFreeze(backend)) await backend.thaw(row.id);
-      return row;
-    },
-
-    async descend(row, rungs, { principal, cause, keepsTime }) {
+    async pauseAt(row, levels, { principal, cause, keepsTimeout }) {
       if (row.state !== 'active' && row.state !== 'paused') throw notRunning(row);
-      const further = rungs.filter((rung) => depth(rung) > depth(row.pausedAs));
-      if (further.length < rungs.length && further.length === 0) return row;
-      const tell: Tell = (changed) =>
-        note('sandbox.paused', changed, principal, { as: changed.pausedAs, cause });
-      const paused = await first(row, further, { keepsTime, tell, forRoom: cause === 'pressure' });
-      if (paused.pausedAs === row.pausedAs) {
-        // A rung that cannot be reached is no failure for one that is paused as well as can be.
-        if (row.state === 'paused' && further.length < rungs.length) return row;
-        throw cannot(row, rungs[0]!);
-      }
-      return paused;
+      const deeper = levels.filter((level) => depth(level) > depth(row.pausedAs));
+      const isDeepEnough = deeper.length < levels.length;
+      if (isDeepEnough && deeper.length === 0) return row;
+      const onRecord: OnRecord = (changed) =>
+        recordEvent('sandbox.paused', changed, principal, { as: changed.pausedAs, cause });
+      const ignoresQuota = cause === 'pressure';
+      const paused = await pauseLevels.firstPossible(row, deeper, { keepsTimeout, onRecord, ignoresQuota });
+      if (paused.pausedAs !== row.pausedAs) return paused;
+      if (row.state === 'paused' && isDeepEnough) return row;
+      throw unsupportedLevel(row, levels[0]!);
     },
 
-    byTimeout: (row) =>
-      activity.closed(row.id, async () => {
-        await activity.without(row.id, ['call'], CALLS_MS);
-        const rungs: Pause[] = row.onTimeout === 'archive' ? ['archived', ...BY_ITSELF] : BY_ITSELF;
+    pauseOnTimeout: (row) =>
+      activity.withGateClosed(row.id, async () => {
+        await activity.waitUntilNone(row.id, ['call'], CALLS_MS);
+        const levels: Pause[] =
+          row.onTimeout === 'archive' ? ['archived', ...DEFAULT_LEVELS] : DEFAULT_LEVELS;
         try {
-          const paused = await pausing.descend(row, rungs, { cause: 'timeout' });
-          // One that rests already has had its time.
+          const paused = await pausing.pauseAt(row, levels, { cause: 'timeout' });
+          // A sandbox that was paused before has had its time.
           if (paused.expiresAtMs !== null) sandboxes.update(row.id, { expiresAtMs: null });
           return true;
         } catch (error) {
@@ -285,51 +86,36 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
 
     async pause(principal, ref, request) {
       const { as, waitMs } = PauseSandboxSchema.parse(request);
-      const { id } = find(principal, ref);
-      return operations.declare(id, 'pause', () =>
-        activity.closed(id, async () => {
-          await activity.without(id, ['command'], waitMs);
-          await activity.without(id, ['call'], CALLS_MS);
-          return operations.run(id, async () => {
-            const row = context.again({ id });
-            await faultPoint('control.pause.begun');
-            return show(
-              await pausing.descend(row, as === undefined ? BY_ITSELF : [as], {
-                principal,
-                cause: 'request',
-              }),
-            );
-          });
+      const { id } = lookup.find(principal, ref);
+      return operations.claim(id, 'pause', (signal) =>
+        activity.withGateClosed(id, async () => {
+          await activity.waitUntilNone(id, ['command'], waitMs, signal);
+          await activity.waitUntilNone(id, ['call'], CALLS_MS);
+          return lookup.show(await operations.enqueue(id, () => pauseInQueue(id, as, principal)));
         }),
       );
     },
 
     async resume(principal, ref) {
-      const { id, state } = find(principal, ref);
-      if (state === 'stopped' || state === 'failed') throw notRunning(find(principal, ref));
-      await activity.opened(id);
-      const row = await pausing.wake(id, principal);
+      const found = lookup.find(principal, ref);
+      if (found.state === 'stopped' || found.state === 'failed') throw notRunning(found);
+      await activity.gateOpen(found.id);
+      const row = await waker.wake(found.id, principal);
       if (row.state !== 'active') throw notRunning(row);
-      return show(row);
+      return lookup.show(row);
     },
 
     async lease(principal, ref, { forMs }) {
-      const row = find(principal, ref);
+      const row = lookup.find(principal, ref);
       activity.touch(row.id);
       activity.lease(row.id, forMs);
+      const leaseUntilMs = forMs === 0 ? null : clock.now() + forMs;
       return database.transaction(() => {
-        const leased = sandboxes.update(row.id, { leaseUntilMs: forMs === 0 ? null : now() + forMs });
-        note('sandbox.leased', leased, principal, { forMs });
-        return show(leased);
+        const leased = sandboxes.update(row.id, { leaseUntilMs });
+        recordEvent('sandbox.leased', leased, principal, { forMs });
+        return lookup.show(leased);
       });
     },
   };
   return pausing;
-}
-
-function cannot(row: SandboxRow, as: Pause): CayError {
-  return new CayError('unsupported', `Sandbox "${row.id}" cannot be ${as} here`, {
-    details: { pause: as, backend: row.backend, ...(row.runtime !== null && { runtime: row.runtime }) },
-    hint: as === 'archived' ? 'configure an archive store' : 'stop it instead: its files are kept',
-  });
 }

@@ -5,7 +5,7 @@ import type { Backend } from '../../backends/backend.ts';
 // oxlint-disable-next-line no-restricted-imports
 import { parsePlatformRules } from '../../backends/composite/platform-rules.ts';
 // oxlint-disable-next-line no-restricted-imports
-import { routerBackend } from '../../backends/composite/composite.ts';
+import { platformsBackend } from '../../backends/composite/platforms.ts';
 import {
   asked,
   installation,
@@ -39,6 +39,7 @@ function lasting(backend: MemoryBackend, leaves = false): Backend {
       if (name === 'close') return async () => {};
       if (!leaves || typeof value !== 'function' || name === 'watch' || name === 'snapshotFiles')
         return value;
+      if (name === 'ability') return value;
       return (...values: unknown[]) =>
         away
           ? Promise.reject(new CayError('unavailable', 'nobody answers'))
@@ -49,7 +50,7 @@ function lasting(backend: MemoryBackend, leaves = false): Backend {
 
 /** Both platforms; with `late` the far one cannot even be opened while it is away. */
 async function both(late = false): Promise<Backend> {
-  return routerBackend({
+  return platformsBackend({
     platforms: [
       { name: 'near', open: async () => lasting(near) },
       {
@@ -215,7 +216,7 @@ it('a server that has one of the platforms no more leaves their sandboxes as the
   const first = await open();
   const { sandbox } = await first.control.create(first.principal, asked({ platform: 'far' }));
   await first.control.close();
-  const only = await routerBackend({ platforms: [{ name: 'near', open: async () => lasting(near) }] });
+  const only = await platformsBackend({ platforms: [{ name: 'near', open: async () => lasting(near) }] });
   const { control, principal } = (running = await place.open(only, { reconcileMs: 20 }));
   await new Promise((resolve) => setTimeout(resolve, 100));
   expect(control.get(principal, sandbox.id).state).toBe('active');

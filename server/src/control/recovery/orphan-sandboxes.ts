@@ -1,30 +1,32 @@
 /**
- * Sandboxes that a backend has and no record knows. A sandbox is recorded before anything of it is made, and
- * forgotten after all of it is gone: what no record knows is nobody's.
+ * Orphan sandboxes: a backend has them and no record knows them. A sandbox is recorded before any of it is
+ * made, and its record is deleted after all of it is gone, so an orphan can be removed.
  */
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
-import type { Context } from '../context.ts';
-import { survey } from '../placement/survey-platforms.ts';
+import type { Core } from '../core.ts';
+import { survey } from '../placement/placement.ts';
 
 export interface OrphanSandbox {
   id: SandboxId;
-  /** Where it is. */
+  /** The backend that has it. */
   platform: Backend;
 }
 
 export async function findOrphanSandboxes({
   backend,
-  sandboxes,
-}: Pick<Context, 'backend' | 'sandboxes'>): Promise<OrphanSandbox[]> {
+  records: { sandboxes },
+}: Pick<Core, 'backend' | 'records'>): Promise<OrphanSandbox[]> {
   const { found } = await survey(backend, (platform) => platform.list());
   return found.flatMap(({ it: { id }, platform }) => (sandboxes.get(id) ? [] : [{ id, platform }]));
 }
 
-/** In line with whatever else is done to that id. */
+/** In the queue of that id, where it may turn out to have a record by now. */
 export async function removeOrphanSandbox(
-  { operations, sandboxes }: Pick<Context, 'operations' | 'sandboxes'>,
+  { operations, records: { sandboxes } }: Pick<Core, 'operations' | 'records'>,
   { id, platform }: OrphanSandbox,
 ): Promise<void> {
-  await operations.run(id, async () => void (!sandboxes.get(id) && (await platform.remove(id))));
+  await operations.enqueue(id, async () => {
+    if (!sandboxes.get(id)) await platform.remove(id);
+  });
 }

@@ -15,7 +15,7 @@ let opened: TestControl;
 beforeEach(async () => {
   place = installation();
   memory = memoryBackend();
-  // What happens by itself is not told: only looking finds it.
+  // The backend reports no changes: only the comparison finds them.
   const deaf = new Proxy(memory, {
     get: (target, name) => (name === 'watch' ? silent : (Reflect.get(target, name) as unknown)),
   });
@@ -27,7 +27,7 @@ afterEach(async () => {
   place.remove();
 });
 
-// oxlint-disable-next-line require-yield -- nothing is ever told
+// oxlint-disable-next-line require-yield -- no change is ever reported
 async function* silent({ signal }: { signal?: AbortSignal } = {}) {
   await new Promise((resolve) => signal?.addEventListener('abort', resolve, { once: true }));
 }
@@ -35,8 +35,8 @@ async function* silent({ signal }: { signal?: AbortSignal } = {}) {
 const create = async () => (await opened.control.create(opened.principal, asked())).sandbox.id;
 const state = (id: SandboxId) => opened.control.get(opened.principal, id).state;
 
-describe('records and what the backend has', () => {
-  it('come together when sandboxes end, rest or go behind the back of the server', async () => {
+describe('the comparison of records with the backend', () => {
+  it('records sandboxes that ended, were paused or were removed outside the server', async () => {
     const [stopped, frozen, gone, fine] = [await create(), await create(), await create(), await create()];
     await memory.stop(stopped);
     await memory.freeze(frozen);
@@ -46,14 +46,14 @@ describe('records and what the backend has', () => {
     expect(state(fine)).toBe('active');
   });
 
-  it('leave nothing running that is recorded as resting without anybody knowing', async () => {
+  it('records a sandbox that was started outside the server', async () => {
     const id = await create();
     await opened.control.stop(opened.principal, id);
     await memory.ensure(id, opened.sandboxes.get(id)!.spec);
     await expect.poll(() => state(id)).toBe('active');
   });
 
-  it('have what no record knows taken away, and what is being made left alone', async () => {
+  it('removes sandboxes without a record, and leaves those alone that are being made', async () => {
     const stray = newId('sbx');
     await memory.ensure(stray, SandboxSpecSchema.parse({}));
     const made = await Promise.all(Array.from({ length: 20 }, create));
@@ -61,7 +61,7 @@ describe('records and what the backend has', () => {
     expect(made.map(state)).toEqual(made.map(() => 'active'));
   });
 
-  it('agree about snapshots', async () => {
+  it('finds snapshots that are missing or without a record', async () => {
     const id = await create();
     const snapshot = await opened.control.snapshot(opened.principal, id, { name: 'one' });
     const kept = await opened.control.snapshot(opened.principal, id, { name: 'two' });

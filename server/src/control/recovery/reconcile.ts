@@ -1,102 +1,110 @@
 /**
- * Compares records with what the backend has, every minute, as is done when the server opens: what happened
- * behind the server's back, and what could not be recorded when it happened, is noted soon.
+ * Compares records with what the backend has, every minute, as recovery does when the server opens. So
+ * changes that the server did not see, or could not record, are recorded soon.
  *
- * A difference is only a reason to look: it is looked at again in line with the other changes of its sandbox,
- * and decided by what is found then.
+ * A difference is only a reason to look again, in the queue of the sandbox: what is found there decides.
  */
 import type { SnapshotId } from '@cay/sdk/protocol';
-import { canSnapshot, type Observation } from '../../backends/backend.ts';
-import type { Context } from '../context.ts';
-import { platformOf, survey } from '../placement/survey-platforms.ts';
+import type { Observation } from '../../backends/backend.ts';
+import type { Core } from '../core.ts';
+import { platformOf, survey } from '../placement/placement.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import { loseSnapshot } from './recover-snapshots.ts';
 import { removeOrphanSandbox } from './orphan-sandboxes.ts';
+import type { Settler } from './settle-sandbox.ts';
 
 export interface Reconciling {
-  /** Looks now. */
-  look(): Promise<void>;
+  start(): void;
   close(): Promise<void>;
 }
 
-const LOOK_EVERY_MS = 60_000;
+const COMPARE_EVERY_MS = 60_000;
 
 export function openReconciling(
-  context: Context,
-  { everyMs = LOOK_EVERY_MS }: { everyMs?: number } = {},
+  core: Pick<Core, 'backend' | 'closing' | 'onError' | 'operations' | 'recordEvent' | 'records'> & {
+    settler: Settler;
+    everyMs?: number | undefined;
+  },
 ): Reconciling {
-  const { backend, operations, lifecycle, onError, sandboxes, snapshots } = context;
+  const { backend, closing, onError, operations, settler, everyMs = COMPARE_EVERY_MS } = core;
+  const { sandboxes, snapshots } = core.records;
   let missing = new Set<SnapshotId>();
-  let looking: Promise<void> | undefined;
-  let closed = false;
+  let comparing: Promise<void> | undefined;
+  let timer: NodeJS.Timeout | undefined;
 
-  async function lookAtSandboxes(): Promise<void> {
+  async function compareSandboxes(): Promise<void> {
     const { found: all, unsure } = await survey(backend, (platform) => platform.list());
     const found = new Map(all.map((each) => [each.it.id, each]));
     for (const row of sandboxes.list({})) {
       const there = found.get(row.id);
       const observed: Observation = there?.it ?? { id: row.id, phase: 'absent', incarnation: 0 };
       found.delete(row.id);
-      if (closed || (!there && unsure(platformOf(row, backend)))) continue;
+      if (closing.aborted || (!there && unsure(platformOf(row, backend)))) continue;
       if (differs(row, observed)) settle(row);
     }
     for (const [id, { platform }] of found) {
-      if (closed || sandboxes.get(id)) continue;
-      removeOrphanSandbox(context, { id, platform }).catch(onError);
+      if (closing.aborted || sandboxes.get(id)) continue;
+      removeOrphanSandbox(core, { id, platform }).catch(onError);
     }
   }
 
   function settle({ id }: SandboxRow): void {
     operations
-      .run(id, async () => {
-        const row = closed ? undefined : sandboxes.get(id);
+      .enqueue(id, async () => {
+        const row = closing.aborted ? undefined : sandboxes.get(id);
         if (!row || !canDiffer(row)) return;
         const observed = await backend.observe(id);
-        if (differs(row, observed)) lifecycle.settle(row, observed);
+        if (differs(row, observed)) settler.settle(row, observed);
       })
       .catch(onError);
   }
 
-  async function lookAtSnapshots(): Promise<void> {
-    if (!canSnapshot(backend)) return;
-    const { found: all, unsure } = await survey(backend, async (platform) =>
-      canSnapshot(platform) ? platform.snapshots() : [],
+  async function compareSnapshots(): Promise<void> {
+    if (!backend.ability('snapshots')) return;
+    const { found: all, unsure } = await survey(
+      backend,
+      async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? [],
     );
     const found = new Map(all.map(({ it, platform }) => [it.id, platform]));
     const gone = snapshots
       .list({})
       .filter((row) => row.here && !found.has(row.id) && !unsure(platformOf(row, backend)));
     for (const row of gone) {
-      // Twice in a row: one that was being fetched when it was looked for is there by then.
-      if (missing.has(row.id) && !closed) loseSnapshot(context, row);
+      // Missing twice in a row: a snapshot that was being fetched at the first comparison is there by now.
+      if (missing.has(row.id) && !closing.aborted) loseSnapshot(core, row);
     }
     missing = new Set(gone.map(({ id }) => id));
     for (const [id, platform] of found) {
-      if (!closed && !snapshots.get(id) && canSnapshot(platform))
-        await platform.removeSnapshot(id).catch(onError);
+      if (!closing.aborted && !snapshots.get(id))
+        await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
     }
   }
 
-  async function lookAtAll(): Promise<void> {
-    await lookAtSandboxes();
-    await lookAtSnapshots();
+  async function compareAll(): Promise<void> {
+    await compareSandboxes();
+    await compareSnapshots();
   }
 
-  const reconciling: Reconciling = {
-    look: () => (looking ??= lookAtAll().finally(() => (looking = undefined))),
+  function tick(): void {
+    comparing ??= compareAll()
+      .catch(onError)
+      .finally(() => (comparing = undefined));
+  }
+
+  return {
+    start() {
+      timer = setInterval(tick, everyMs).unref();
+    },
     async close() {
-      closed = true;
       clearInterval(timer);
-      await looking?.catch(() => {});
+      await comparing;
     },
   };
-  const timer = setInterval(() => void reconciling.look().catch(onError), everyMs).unref();
-  return reconciling;
 }
 
 /**
- * What is being made or removed has its own way, and so has what is in the archive store or being rolled
- * back.
+ * A sandbox that is being made, removed or rolled back has an operation that records the result, and an
+ * archived one has nothing in the backend.
  */
 function canDiffer({ state, pausedAs, operation }: SandboxRow): boolean {
   return state !== 'creating' && state !== 'destroying' && pausedAs !== 'archived' && !operation;

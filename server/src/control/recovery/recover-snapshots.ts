@@ -1,74 +1,85 @@
 /**
- * Brings the records of snapshots together with what the backend and the archive store have, when the server
- * opens.
+ * Brings the records of snapshots, the backend and the archive store together when the server opens: finishes
+ * what was begun, records what was lost, and removes what no record knows.
  */
-import { canSnapshot } from '../../backends/backend.ts';
 import { isCayError } from '@cay/sdk/protocol';
-import type { Context } from '../context.ts';
-import { platformOf, survey } from '../placement/survey-platforms.ts';
-import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
+import type { Snapshotting } from '../../backends/backend.ts';
 import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { Core } from '../core.ts';
+import { platformOf, survey } from '../placement/placement.ts';
+import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 
-export async function recoverSnapshots(context: Context, registry: SnapshotRegistry): Promise<void> {
-  const { archives, backend, onError, snapshots } = context;
-  if (!canSnapshot(backend)) return;
-  const travel = backend;
-  const { found: all, unsure } = await survey(backend, async (platform) =>
-    canSnapshot(platform) ? platform.snapshots() : [],
+export async function recoverSnapshots(
+  core: Pick<Core, 'archives' | 'backend' | 'onError' | 'recordEvent' | 'records'> & {
+    registry: SnapshotRegistry;
+  },
+): Promise<void> {
+  const { archives, backend, onError, registry } = core;
+  const { snapshots } = core.records;
+  const verbs = backend.ability('snapshots');
+  if (!verbs) return;
+  const travel: Snapshotting = verbs;
+  const { found, unsure } = await survey(
+    backend,
+    async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? [],
   );
-  const found = new Map(all.map(({ it, platform }) => [it.id, platform]));
+  const unknown = new Map(found.map(({ it, platform }) => [it.id, platform]));
 
-  /** Takes away what nobody was told of, or was told that it goes. */
-  async function finish(row: SnapshotRow): Promise<void> {
+  /** Removes a snapshot that was never acknowledged, or whose removal was begun. */
+  async function remove(row: SnapshotRow): Promise<void> {
     try {
       await travel.removeSnapshot(row.id);
     } catch (error) {
-      // It would have been refused then as it is now.
+      // The removal is refused now as it would have been then: the snapshot stays.
       if (row.state !== 'removing' || !isCayError(error, 'failed_precondition')) throw error;
       snapshots.update(row.id, { state: 'kept' });
       return;
     }
-    if (row.object !== null) await archives?.remove(row.object);
+    if (row.object !== null) await archives.store?.remove(row.object);
     snapshots.delete(row.id);
   }
 
-  for (const row of snapshots.all()) {
-    const there = found.delete(row.id);
+  /**
+   * It is recorded as archived, and a part or all of it is here: it was not removed, or not fetched whole.
+   */
+  async function removeHere(row: SnapshotRow): Promise<void> {
     try {
-      if (row.state !== 'kept') {
-        await finish(row);
-      } else if (!row.here && there) {
-        // What was copied out and should have gone, or was not yet brought back whole.
-        await backend.removeSnapshot(row.id).catch((error: unknown) => {
-          if (!isCayError(error, 'failed_precondition')) throw error;
-          snapshots.update(row.id, { here: true });
-        });
-      } else if (row.here && !there && !unsure(platformOf(row, backend))) {
-        loseSnapshot(context, row);
-      }
-      const now = snapshots.get(row.id);
-      if (now?.here && now.object !== null) {
-        // Here and whole: a copy in the store is of an archiving that was not finished.
-        await archives?.remove(now.object);
-        snapshots.update(row.id, { object: null });
-      }
+      await travel.removeSnapshot(row.id);
     } catch (error) {
-      onError(error);
+      if (!isCayError(error, 'failed_precondition')) throw error;
+      snapshots.update(row.id, { here: true });
     }
   }
-  for (const [id, platform] of found)
-    if (canSnapshot(platform)) await platform.removeSnapshot(id).catch(onError);
-  await registry.dropLeft();
+
+  /** It is here and whole, so a copy in the store is of an archiving that was not finished. */
+  async function removeCopy(id: SnapshotRow['id']): Promise<void> {
+    const row = snapshots.get(id);
+    if (!row?.here || row.object === null) return;
+    await archives.store?.remove(row.object);
+    snapshots.update(id, { object: null });
+  }
+
+  async function recoverOne(row: SnapshotRow, isThere: boolean): Promise<void> {
+    if (row.state !== 'kept') await remove(row);
+    else if (!row.here && isThere) await removeHere(row);
+    else if (row.here && !isThere && !unsure(platformOf(row, backend))) loseSnapshot(core, row);
+    await removeCopy(row.id);
+  }
+
+  for (const row of snapshots.all()) await recoverOne(row, unknown.delete(row.id)).catch(onError);
+  for (const [id, platform] of unknown)
+    await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
+  await registry.dropAbandoned();
 }
 
-/** It is gone from its backend: so is what was made of it, and whoever reads events hears of it. */
+/** Records that a snapshot is gone from its backend, and so are the templates that were made of it. */
 export function loseSnapshot(
-  { note, snapshots, templates }: Pick<Context, 'note' | 'snapshots' | 'templates'>,
+  { recordEvent, records: { snapshots, templates } }: Pick<Core, 'recordEvent' | 'records'>,
   row: SnapshotRow,
 ): void {
   for (const { project, name } of templates.of(row.id)) templates.delete(project, name);
-  // Nobody has its files any more.
+  // Without this its files would be counted with its descendants.
   snapshots.update(row.id, { fileBytes: 0 });
   snapshots.delete(row.id);
-  note('snapshot.lost', { id: row.sandbox, project: row.project }, undefined, { snapshot: row.id });
+  recordEvent('snapshot.lost', { id: row.sandbox, project: row.project }, undefined, { snapshot: row.id });
 }

@@ -1,20 +1,20 @@
 import { CayError } from '@cay/sdk/protocol';
-import { canSweep, type Orphan } from '../../backends/backend.ts';
-import type { Context } from '../context.ts';
+import type { Orphan } from '../../backends/backend.ts';
+import type { Core } from '../core.ts';
 import type { Control } from '../control.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { findOrphanSandboxes, removeOrphanSandbox } from './orphan-sandboxes.ts';
 
-/** How many are named in an event. */
+/** An event names at most so many. */
 const NAMED = 20;
 
-/** What was left behind on the machine or the cluster, for those who run it. */
+/** Finds and removes orphans on the machine or the cluster, for its operator. */
 export function sweepVerbs(
-  context: Pick<Context, 'backend' | 'operations' | 'events' | 'onError' | 'sandboxes'>,
+  core: Pick<Core, 'backend' | 'events' | 'onError' | 'operations' | 'records'>,
 ): Pick<Control, 'sweep' | 'noteSwept'> {
-  const { backend, events, onError } = context;
+  const { backend, events, onError } = core;
 
-  function note(orphans: Orphan[], principal?: Principal): void {
+  function recordSwept(orphans: Orphan[], principal?: Principal): void {
     if (orphans.length === 0) return;
     events.append({
       type: 'host.swept',
@@ -27,22 +27,19 @@ export function sweepVerbs(
   }
 
   return {
-    noteSwept: note,
+    noteSwept: recordSwept,
     async sweep(principal, { dryRun = false } = {}) {
-      if (!canSweep(backend))
-        throw new CayError(
-          'unsupported',
-          `The ${backend.name} backend leaves nothing on this machine to look for`,
-        );
-      // Sandboxes first: what they had is then their own affair.
-      const strangers = await findOrphanSandboxes(context);
-      for (const stranger of dryRun ? [] : strangers)
-        await removeOrphanSandbox(context, stranger).catch(onError);
+      const sweeping = backend.ability('sweep');
+      if (!sweeping)
+        throw new CayError('unsupported', `The ${backend.name} backend leaves no orphans to sweep`);
+      // Sandboxes first: the backend's sweep then finds their parts.
+      const sandboxes = await findOrphanSandboxes(core);
+      for (const orphan of dryRun ? [] : sandboxes) await removeOrphanSandbox(core, orphan).catch(onError);
       const orphans = [
-        ...strangers.map(({ id }): Orphan => ({ kind: 'sandbox', name: id })),
-        ...(await backend.sweep({ dryRun })),
+        ...sandboxes.map(({ id }): Orphan => ({ kind: 'sandbox', name: id })),
+        ...(await sweeping.sweep({ dryRun })),
       ];
-      if (!dryRun) note(orphans, principal);
+      if (!dryRun) recordSwept(orphans, principal);
       return orphans;
     },
   };

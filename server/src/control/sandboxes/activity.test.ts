@@ -21,7 +21,7 @@ afterEach(() => activity.close());
 describe('activity', () => {
   it('counts each use until it is over, once', () => {
     const command = activity.enter('a', 'command')!;
-    const client = activity.within('a', 'client');
+    const client = activity.hold('a', 'client');
     expect([
       activity.count('a', 'command'),
       activity.count('a', 'command', 'client'),
@@ -36,24 +36,24 @@ describe('activity', () => {
 
   it('waits until there are no uses of a kind, or until the time is up', async () => {
     const command = activity.enter('a', 'command')!;
-    using _ = activity.within('a', 'client');
-    expect(await activity.without('a', ['command'], 0)).toBe(false);
-    expect(await activity.without('a', ['command'], 5)).toBe(false);
-    const quiet = activity.without('a', ['command'], 60_000);
+    using _ = activity.hold('a', 'client');
+    expect(await activity.waitUntilNone('a', ['command'], 0)).toBe(false);
+    expect(await activity.waitUntilNone('a', ['command'], 5)).toBe(false);
+    const quiet = activity.waitUntilNone('a', ['command'], 60_000);
     command[Symbol.dispose]();
     expect(await quiet).toBe(true);
   });
 
-  it('keeps newcomers in front of a closed gate, and not those who are inside', async () => {
+  it('keeps new calls out while the gate is closed, and not those that are inside', async () => {
     const before = activity.epoch('a');
     const open = Promise.withResolvers<void>();
-    const first = activity.closed('a', () => open.promise);
-    const second = activity.closed('a', async () => {});
+    const first = activity.withGateClosed('a', () => open.promise);
+    const second = activity.withGateClosed('a', async () => {});
     await second;
     expect(activity.enter('a', 'call')).toBeUndefined();
-    using _ = activity.within('a', 'client');
+    using _ = activity.hold('a', 'client');
     let through = false;
-    const waiting = activity.opened('a').then(() => (through = true));
+    const waiting = activity.gateOpen('a').then(() => (through = true));
     await Promise.resolve();
     expect(through).toBe(false);
     open.resolve();
@@ -62,12 +62,12 @@ describe('activity', () => {
     expect(activity.epoch('a')).toBeGreaterThan(before);
   });
 
-  it('opens the gate when what closed it fails', async () => {
-    await expect(activity.closed('a', () => Promise.reject(new Error('no')))).rejects.toThrow('no');
+  it('opens the gate when the task fails', async () => {
+    await expect(activity.withGateClosed('a', () => Promise.reject(new Error('no')))).rejects.toThrow('no');
     expect(activity.enter('a', 'call')).toBeDefined();
   });
 
-  it('saves the last use of each, and all of them together', () => {
+  it('saves the last use of all sandboxes in one write', () => {
     activity.touch('a');
     nowMs = 2000;
     activity.touch('a');
@@ -86,19 +86,19 @@ describe('activity', () => {
   });
 });
 
-describe('an attended guest', () => {
-  it('counts what is read for as long as it is read, and nothing that is not', async () => {
+describe('a tracked guest', () => {
+  it('counts a stream for as long as it is read, and not one that is never read', async () => {
     const place = installation();
     const backend = memoryBackend();
     const { control, principal } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     const inner = await backend.connect(sandbox.id);
     const guest = trackedGuest({
-      async visit(use) {
+      async call(use) {
         const inside = activity.enter('a', use)!;
         return { guest: inner, [Symbol.dispose]: () => inside[Symbol.dispose]() };
       },
-      hold: (use) => activity.within('a', use),
+      hold: (use) => activity.hold('a', use),
       admit: (_guest, begin) => begin(),
       connection: 'client',
     });

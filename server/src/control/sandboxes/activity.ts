@@ -1,25 +1,25 @@
 /**
- * Who uses which sandbox at the moment, and when it was used last.
+ * Which sandboxes are in use at the moment, and when each was used last.
  *
  * Every call that reaches a sandbox is counted here from its first step to its last. So a turn knows which
- * commands it waits for, the idle policy what nobody uses, and a pause that nothing is on its way in. While
- * a gate is closed newcomers wait in front of it; what is inside goes on.
+ * commands to wait for, the idle policy which sandboxes are unused, and a pause that no call is on its way
+ * in. Each sandbox has a gate. While it is closed new calls wait; calls that are inside go on.
  */
 import type { Clock } from '../../lib/clock.ts';
 
 export const USES = [
-  /** A command that somebody waits for. */
+  /** A command that a client waits for. */
   'command',
   /** A client that reads, watches or is connected to a port. */
   'client',
   'preview',
-  /** A short question to the guest. */
+  /** A short call to the guest. */
   'call',
 ] as const;
 export type Use = (typeof USES)[number];
 
 export interface ActivityOptions {
-  /** Notes when sandboxes were used last. */
+  /** Records when sandboxes were used last. */
   save(used: ReadonlyMap<string, number>): void;
   clock: Clock;
   onError(error: unknown): void;
@@ -28,30 +28,33 @@ export interface ActivityOptions {
 export interface Activity {
   /** Counts one use until it is disposed of; undefined while the gate is closed. */
   enter(id: string, use: Use): Disposable | undefined;
-  /** Something of that kind that begins within a use that was let in. */
-  within(id: string, use: Use): Disposable;
-  /** When the gate is open; at once if it is. */
-  opened(id: string): Promise<void>;
-  /** Keeps newcomers out while the task runs. */
-  closed<T>(id: string, task: () => Promise<T>): Promise<T>;
-  /** How often the gate was closed: whoever holds a guest from before asks for it again. */
+  /** Counts a use that is part of one that was let in, or that needs no guest. Ignores the gate. */
+  hold(id: string, use: Use): Disposable;
+  /** Resolves when the gate is open. */
+  gateOpen(id: string): Promise<void>;
+  /** Keeps new calls out while the task runs. */
+  withGateClosed<T>(id: string, task: () => Promise<T>): Promise<T>;
+  /** How often the gate was closed. A guest from before must be connected again. */
   epoch(id: string): number;
   count(id: string, ...uses: Use[]): number;
-  /** Whether there are no such uses, now or within the time. */
-  without(id: string, uses: readonly Use[], waitMs: number): Promise<boolean>;
+  /**
+   * Resolves whether there are no such uses, at the latest after `waitMs`. Rejects if the signal is aborted.
+   */
+  waitUntilNone(id: string, uses: readonly Use[], waitMs: number, signal?: AbortSignal): Promise<boolean>;
+  /** It is used now. Recorded within a few seconds. */
   touch(id: string): void;
-  /** It is used now, which is recorded elsewhere. */
-  mark(id: string): void;
-  /** By the time of day, since the server began; undefined if not since then. */
+  /** It is used now; the caller records that. */
+  markUsed(id: string): void;
+  /** By the time of day; undefined if it was not used since the server started. */
   usedAtMs(id: string): number | undefined;
   /** The same by the steady clock. */
   steadyUsedAtMs(id: string): number | undefined;
-  /** It counts as used for so long, or no longer with 0. */
+  /** Counts as used for so long; 0 ends the lease. */
   lease(id: string, forMs: number): void;
-  /** Until when, by the steady clock; undefined if no lease was given since the server began. */
+  /** By the steady clock; undefined if no lease was given since the server started. */
   steadyLeaseUntilMs(id: string): number | undefined;
   forget(id: string): void;
-  /** Saves what is not saved yet. */
+  /** Records the last uses that are not recorded yet. */
   close(): void;
 }
 
@@ -59,7 +62,7 @@ interface Place {
   counts: Record<Use, number>;
   epoch: number;
   closed: { promise: Promise<void>; resolve(): void; holders: number } | undefined;
-  /** Called at every end of a use. */
+  /** Called at the end of each use. */
   waiting: Set<() => void>;
 }
 
@@ -95,7 +98,7 @@ export function openActivity({ save, clock, onError }: ActivityOptions): Activit
     try {
       save(saving);
     } catch (error) {
-      // The next use saves it again; until then the clock of idleness starts a little early.
+      // The next use is saved again; until then the sandbox counts as idle from a little earlier.
       onError(error);
     }
   }
@@ -110,7 +113,7 @@ export function openActivity({ save, clock, onError }: ActivityOptions): Activit
         over = true;
         at.counts[use]--;
         if (places.get(id) === at) activity.touch(id);
-        for (const look of at.waiting) look();
+        for (const check of at.waiting) check();
       },
     };
   }
@@ -120,9 +123,9 @@ export function openActivity({ save, clock, onError }: ActivityOptions): Activit
       const at = place(id);
       return at.closed ? undefined : begin(at, id, use);
     },
-    within: (id, use) => begin(place(id), id, use),
-    opened: (id) => places.get(id)?.closed?.promise ?? Promise.resolve(),
-    async closed(id, task) {
+    hold: (id, use) => begin(place(id), id, use),
+    gateOpen: (id) => places.get(id)?.closed?.promise ?? Promise.resolve(),
+    async withGateClosed(id, task) {
       const at = place(id);
       at.closed ??= { ...Promise.withResolvers<void>(), holders: 0 };
       at.closed.holders++;
@@ -139,27 +142,31 @@ export function openActivity({ save, clock, onError }: ActivityOptions): Activit
     },
     epoch: (id) => places.get(id)?.epoch ?? 0,
     count: (id, ...uses) => uses.reduce((sum, use) => sum + (places.get(id)?.counts[use] ?? 0), 0),
-    without(id, uses, waitMs) {
+    waitUntilNone(id, uses, waitMs, signal) {
       const none = () => activity.count(id, ...uses) === 0;
       if (none() || waitMs <= 0) return Promise.resolve(none());
       const { waiting } = place(id);
-      return new Promise((resolve) => {
+      return new Promise((resolve, reject) => {
         const settle = () => {
           clearTimeout(deadline);
-          waiting.delete(look);
-          resolve(none());
+          waiting.delete(check);
+          signal?.removeEventListener('abort', settle);
+          if (signal?.aborted) reject(signal.reason as Error);
+          else resolve(none());
         };
-        const look = () => none() && settle();
+        const check = () => none() && settle();
         const deadline = setTimeout(settle, waitMs);
-        waiting.add(look);
+        waiting.add(check);
+        signal?.addEventListener('abort', settle);
+        if (signal?.aborted) settle();
       });
     },
     touch(id) {
-      activity.mark(id);
+      activity.markUsed(id);
       unsaved.set(id, clock.now());
       timer ??= setTimeout(flush, SAVE_EVERY_MS).unref();
     },
-    mark: (id) => void used.set(id, { atMs: clock.now(), steadyMs: clock.steady() }),
+    markUsed: (id) => void used.set(id, { atMs: clock.now(), steadyMs: clock.steady() }),
     usedAtMs: (id) => used.get(id)?.atMs,
     steadyUsedAtMs: (id) => used.get(id)?.steadyMs,
     lease: (id, forMs) => void leases.set(id, clock.steady() + forMs),

@@ -1,4 +1,4 @@
-/** The time of day is set, forward and back: what is due stays what it was, and nothing lasts for ever. */
+/** The wall clock is set forward and back. Timeouts stay as they are, idleness and age go by elapsed time. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { IdlePolicySchema, ListSnapshotsSchema, RetentionSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -87,7 +87,7 @@ describe.each([
 });
 
 describe('a clock that is set forward', () => {
-  it('ends what had its time until then: a timeout is a time of day', async () => {
+  it('ends sandboxes whose timeout it passes: a timeout is a time of day', async () => {
     const id = await create({ timeoutMs: HOUR, onTimeout: 'stop' });
     jump(DAY);
     opened.control.update(opened.principal, id, { labels: {} }).catch(() => {});
@@ -109,11 +109,11 @@ describe('a clock that is set forward', () => {
     expect(kept()).toBe(3);
     later(2 * HOUR);
     await look();
-    // Never the newest.
+    // The newest always stays.
     expect(kept()).toBe(1);
   });
 
-  it('forgets no key of a call, and no event', async () => {
+  it('deletes no idempotency key and no event', async () => {
     const { database, clock } = opened;
     const now = () => clock.nowMs;
     const ageing = () => clock.nowMs - Math.max(0, clock.jumpedMs);
@@ -140,7 +140,7 @@ describe('a clock that is set forward', () => {
     log.close();
   });
 
-  it('gives up no webhook', async () => {
+  it('disables no webhook', async () => {
     const { database, clock, events, principal } = opened;
     const records = webhookRecords(database);
     const webhook = {
@@ -183,7 +183,7 @@ describe('a clock that is set forward', () => {
 });
 
 describe('a clock that is set back', () => {
-  it('gives no sandbox more time than it was given', async () => {
+  it('gives no sandbox more time than its timeout', async () => {
     const id = await create({ timeoutMs: HOUR, onTimeout: 'stop' });
     jump(-DAY);
     const look = () => opened.control.update(opened.principal, id, { labels: {} });

@@ -1,50 +1,53 @@
-import { CayError, isCayError, type Limits, type SandboxSpec } from '@cay/sdk/protocol';
+import { isCayError, type CayError, type SandboxSpec } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
+import { ENFORCED_LIMITS } from '../../policy/limit-abilities.ts';
 
 export interface ValidationError {
   error: CayError;
-  /** The part of the spec that it is about; absent if it is not about one alone. */
+  /** The field of the spec that caused it; absent if no single field did. */
   field?: string;
 }
 
-const NO_LIMITS = { cpus: null, memoryBytes: null, diskBytes: null, pids: null } satisfies Partial<Limits>;
+const NO_LIMITS = { cpus: null, memoryBytes: null, diskBytes: null, pids: null };
 
 /**
- * All that a backend has against a spec. Its `validate` stops at the first, so each part is tried beside
- * others that nobody could object to.
+ * All errors that a backend has with a spec. `validate` stops at the first, so each field is tried by itself
+ * in a spec that is otherwise valid.
  */
 export async function collectValidationErrors(
   backend: Pick<Backend, 'validate'>,
   spec: SandboxSpec,
 ): Promise<ValidationError[]> {
-  const objections: ValidationError[] = [];
-
-  async function tried(candidate: SandboxSpec, field?: string): Promise<boolean> {
+  async function errorOf(candidate: SandboxSpec): Promise<CayError | undefined> {
     try {
       await backend.validate(candidate);
-      return true;
+      return undefined;
     } catch (error) {
       if (!isCayError(error)) throw error;
-      const known = objections.some((other) => other.error.message === error.message);
-      if (!known) objections.push({ error, ...(field !== undefined && { field }) });
-      return false;
+      return error;
     }
   }
 
-  if (await tried(spec)) return [];
-  const [whole] = objections.splice(0);
+  const whole = await errorOf(spec);
+  if (!whole) return [];
+  const found: ValidationError[] = [];
+  const tryField = async (field: string, candidate: SandboxSpec) => {
+    const error = await errorOf(candidate);
+    if (error) found.push({ error, field });
+    return error === undefined;
+  };
   const { runtime, ...rest } = spec;
   let plain: SandboxSpec = { ...rest, readOnlyRoot: false, limits: { ...spec.limits, ...NO_LIMITS } };
-  if (!(await tried(plain, 'template'))) {
+  if (!(await tryField('template', plain))) {
     plain = { ...plain, template: 'base' };
-    // Nothing would do, so it is not about any part.
-    if (!(await tried(plain))) return [{ error: whole!.error }];
+    // Even the plainest spec is refused, so no field is the cause.
+    if (await errorOf(plain)) return [{ error: whole }];
   }
-  if (runtime !== undefined) await tried({ ...plain, runtime }, 'runtime');
-  if (spec.readOnlyRoot) await tried({ ...plain, readOnlyRoot: true }, 'readOnlyRoot');
-  for (const limit of Object.keys(NO_LIMITS) as (keyof typeof NO_LIMITS)[]) {
-    if (spec.limits[limit] !== null)
-      await tried({ ...plain, limits: { ...plain.limits, [limit]: spec.limits[limit] } }, `limits.${limit}`);
+  if (runtime !== undefined) await tryField('runtime', { ...plain, runtime });
+  if (spec.readOnlyRoot) await tryField('readOnlyRoot', { ...plain, readOnlyRoot: true });
+  for (const limit of ENFORCED_LIMITS) {
+    const limits = { ...plain.limits, [limit]: spec.limits[limit] };
+    if (spec.limits[limit] !== null) await tryField(`limits.${limit}`, { ...plain, limits });
   }
-  return objections.length > 0 ? objections : [whole!];
+  return found.length > 0 ? found : [{ error: whole }];
 }

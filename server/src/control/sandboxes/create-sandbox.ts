@@ -1,76 +1,80 @@
-import { CayError, newId, type CreateSandbox, type Sandbox, type SandboxSpec } from '@cay/sdk/protocol';
-import type { Context } from '../context.ts';
-import type { Creating, SandboxVerbs } from '../control.ts';
-import { withHint } from '../pausing/archive.ts';
-import type { Idling } from '../pausing/idle-policy.ts';
-import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
-import type { Planning } from './plan-sandbox.ts';
-import type { Principal } from '../tenants/principal.ts';
+import { CayError, type CreateSandbox, type Sandbox, type SandboxSpec } from '@cay/sdk/protocol';
 import { recorded, type SandboxRow } from '../../records/sandboxes.ts';
 import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { Core } from '../core.ts';
+import type { Idling } from '../pausing/idle-policy.ts';
+import { withMemoryHint } from '../snapshots/memory-errors.ts';
+import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
+import type { Principal } from '../tenants/principal.ts';
+import type { SandboxMaker } from './make-sandbox.ts';
+import { newSandboxRow } from './new-sandbox-row.ts';
+import type { Planning } from './plan-sandbox.ts';
+import type { CreateOptions, SandboxVerbs } from './sandbox.ts';
 
-/** Makes a sandbox of a template or of a snapshot, once for each idempotency key or name that asks for it. */
-export function createVerb(
-  context: Context,
-  registry: SnapshotRegistry,
-  { start, idling, planning }: { start: SandboxVerbs['start']; idling: Idling; planning: Planning },
-): Pick<SandboxVerbs, 'create'> {
-  const { backend, database, idempotency, lifecycle, now, pressure, projects, quota, sandboxes, show } =
-    context;
-
-  function insert(
-    principal: Principal,
+/**
+ * Makes a sandbox from a template or a snapshot, once for each idempotency key, and with `getOrCreate` once
+ * for each name.
+ */
+export function createVerb({
+  backend,
+  clock,
+  lookup,
+  pressure,
+  quota,
+  records: { database, idempotency, projects, sandboxes },
+  idling,
+  maker,
+  planning,
+  registry,
+  start,
+}: Pick<Core, 'backend' | 'clock' | 'lookup' | 'pressure' | 'quota' | 'records'> & {
+  idling: Idling;
+  maker: SandboxMaker;
+  planning: Planning;
+  registry: SnapshotRegistry;
+  start: SandboxVerbs['start'];
+}): Pick<SandboxVerbs, 'create'> {
+  function rowFor(
+    project: string,
     request: CreateSandbox,
     spec: SandboxSpec,
     from: SnapshotRow | undefined,
-    idempotencyKey: string | undefined,
   ): SandboxRow {
     const { name, labels, onTimeout, ports, idle, retention, onBoot } = request;
-    const row: SandboxRow = {
-      id: newId('sbx'),
-      project: principal.project,
+    return newSandboxRow({
+      project,
       name: name ?? null,
-      state: 'creating',
-      reason: null,
-      message: null,
       backend: spec.platform ?? backend.name,
-      runtime: null,
       spec,
       labels,
       ports: ports.map((port) => (typeof port === 'number' ? { port, visibility: 'private' } : port)),
       timeoutMs: planning.timeoutOf(request),
       onTimeout,
-      expiresAtMs: null,
-      incarnation: 0,
-      uid: null,
-      createdAtMs: now(),
-      startedAtMs: null,
-      pausedAs: null,
+      createdAtMs: clock.now(),
       idle: recorded(idle),
-      leaseUntilMs: null,
-      usedAtMs: null,
       retention: recorded(retention),
       onBoot,
-      base: from?.id ?? null,
-      turn: 0,
       origin: from ? { snapshot: from.id, memory: request.memory ?? from.memory, start: true } : null,
-      operation: null,
-      imageBytes: null,
-    };
-    database.transaction(() => {
-      const project = projects.get(principal.project);
+    });
+  }
+
+  /** Records the intent, if quota and machine have room. */
+  function insert(row: SandboxRow, request: CreateSandbox, idempotencyKey: string | undefined): SandboxRow {
+    const { spec } = row;
+    return database.transaction(() => {
+      const project = projects.get(row.project);
       if (!project)
-        throw new CayError('permission_denied', `Project "${principal.project}" does not exist any more`);
+        throw new CayError('permission_denied', `Project "${row.project}" does not exist any more`);
       quota.require(project.id, { sandboxes: 1, limits: spec.limits });
       pressure.admit(spec.limits, { platform: spec.platform });
       sandboxes.insert(row);
       if (idempotencyKey !== undefined)
         idempotency.remember(project.id, idempotencyKey, request, row.id, row.createdAtMs);
+      return row;
     });
-    return row;
   }
 
-  /** The sandbox that a create call means and that is there already, by its idempotency key or by name. */
+  /** The sandbox that exists already for the idempotency key or, with `getOrCreate`, for the name. */
   function existing(
     principal: Principal,
     request: CreateSandbox,
@@ -80,38 +84,37 @@ export function createVerb(
       idempotencyKey === undefined ? undefined : idempotency.find(principal.project, idempotencyKey, request);
     if (id !== undefined) {
       const row = sandboxes.get(id);
-      if (row) return Promise.resolve(lifecycle.making(row.id) ?? row).then(show);
+      if (row) return Promise.resolve(maker.making(row.id) ?? row).then(lookup.show);
       throw new CayError(
         'not_found',
         `The sandbox "${id}" made with idempotency key "${idempotencyKey}" does not exist any more`,
-        {
-          hint: 'use a new key to make another',
-        },
+        { hint: 'use a new key to make another' },
       );
     }
     if (!request.getOrCreate || request.name === undefined) return undefined;
     const row = sandboxes.byName(principal.project, request.name);
     if (!row || row.state === 'destroying') return undefined;
-    const made = lifecycle.making(row.id);
-    if (made) return made.then(show);
-    return row.state === 'active' ? Promise.resolve(show(row)) : start(principal, row.id);
+    const made = maker.making(row.id);
+    if (made) return made.then(lookup.show);
+    return row.state === 'active' ? Promise.resolve(lookup.show(row)) : start(principal, row.id);
   }
 
   async function make(
     principal: Principal,
     request: CreateSandbox,
     from: SnapshotRow | undefined,
-    options: Creating,
+    { exactly, idempotencyKey }: CreateOptions,
   ) {
-    const spec = await planning.specOf(request, from, options.exactly);
+    const spec = await planning.specOf(request, from, exactly);
     await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });
     await backend.validate(spec);
-    // Another call may have come first meanwhile; from here to the insert nothing can come between.
-    const meanwhile = existing(principal, request, options.idempotencyKey);
+    // Another call may have made it meanwhile. From here to the insert nothing is awaited.
+    const meanwhile = existing(principal, request, idempotencyKey);
     if (meanwhile) return { sandbox: await meanwhile, created: false };
-    const made = lifecycle.make(insert(principal, request, spec, from, options.idempotencyKey), principal);
+    const row = insert(rowFor(principal.project, request, spec, from), request, idempotencyKey);
+    const made = maker.make(row, principal);
     idling.changed();
-    return { sandbox: show(await made), created: true };
+    return { sandbox: lookup.show(await made), created: true };
   }
 
   return {
@@ -125,7 +128,7 @@ export function createVerb(
       return registry
         .using(from, () => make(principal, request, from, options))
         .catch((error: unknown) => {
-          throw withHint(error);
+          throw withMemoryHint(error);
         });
     },
   };

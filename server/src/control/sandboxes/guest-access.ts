@@ -1,101 +1,100 @@
 /**
- * How calls get into a sandbox: they wait for what is being decided about it, wake it if need be, and are
- * counted while they last.
+ * How calls reach the guest of a sandbox: they wait at its gate, wake it if it is paused, and are counted
+ * while they last.
  */
-import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import type { SandboxId } from '@cay/sdk/protocol';
 import type { Guest } from '../../guest/guest.ts';
-import type { Use } from './activity.ts';
-import { trackedGuest, type GuestCall } from './tracked-guest.ts';
-import type { Context } from '../context.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { Core } from '../core.ts';
+import type { Waker } from '../pausing/wake.ts';
+import type { Use } from './activity.ts';
+import type { SandboxMaker } from './make-sandbox.ts';
+import { notRunning, notRunningForVisitors } from './not-running.ts';
+import { trackedGuest, type GuestCall } from './tracked-guest.ts';
 
 export interface GuestAccess {
   /**
-   * The guest of a sandbox, once it runs. Rejects `not_found`, or `failed_precondition` if it does not run
-   * and does not wake.
+   * The guest of a sandbox, once it is active. Rejects `not_found`, or `failed_precondition` if it is stopped
+   * or has failed.
    */
   enter(id: SandboxId): Promise<{ guest: Guest; row: SandboxRow }>;
-  /** A guest that is asked for nothing yet. */
+  /** A guest that connects at its first call. A connection to a port counts as `connection`. */
   guest(id: SandboxId, connection: Use): Guest;
 }
 
-export function openGuestAccess(context: Context, wake: (id: SandboxId) => Promise<SandboxRow>): GuestAccess {
-  const { activity, backend, commands, lifecycle } = context;
-
-  async function running(id: SandboxId): Promise<SandboxRow> {
+export function openGuestAccess({
+  activity,
+  backend,
+  commandLimit,
+  lookup,
+  maker,
+  waker,
+}: Pick<Core, 'activity' | 'backend' | 'commandLimit' | 'lookup'> & {
+  maker: SandboxMaker;
+  waker: Waker;
+}): GuestAccess {
+  /** Waits until the sandbox is active, and wakes it if it is paused. */
+  async function active(id: SandboxId): Promise<SandboxRow> {
     for (;;) {
-      await activity.opened(id);
-      const row = context.again({ id });
+      await activity.gateOpen(id);
+      const row = lookup.reload({ id });
       if (row.state === 'active') return row;
-      if (row.state === 'creating' && lifecycle.making(id)) await lifecycle.making(id);
-      else if (row.state === 'paused') await wake(id);
+      if (row.state === 'creating' && maker.making(id)) await maker.making(id);
+      else if (row.state === 'paused') await waker.wake(id);
       else throw notRunning(row);
     }
   }
 
-  function guest(id: SandboxId, connection: Use): Guest {
-    let known: { guest: Guest; epoch: number } | undefined;
+  async function activeForVisitor(id: SandboxId): Promise<void> {
+    try {
+      await active(id);
+    } catch (error) {
+      throw notRunningForVisitors(error);
+    }
+  }
 
-    async function visit(use: Use): Promise<GuestCall> {
+  function guest(id: SandboxId, connection: Use): Guest {
+    let connected: { guest: Guest; epoch: number } | undefined;
+
+    async function call(use: Use): Promise<GuestCall> {
       for (;;) {
-        const fresh = known?.epoch === activity.epoch(id);
-        if (!fresh)
-          await (connection === 'preview'
-            ? running(id).catch((error: unknown) => {
-                throw notForVisitors(error);
-              })
-            : running(id));
-        const inside = activity.enter(id, use);
-        if (!inside) {
-          // A pause or rollback came first; what it decides is looked at anew.
-          await activity.opened(id);
+        const isFresh = connected?.epoch === activity.epoch(id);
+        if (!isFresh) await (connection === 'preview' ? activeForVisitor(id) : active(id));
+        const counted = activity.enter(id, use);
+        // A pause or rollback has closed the gate meanwhile.
+        if (!counted) {
+          await activity.gateOpen(id);
           continue;
         }
-        if (fresh) return guestCallOf(known!.guest, inside);
+        if (isFresh) return guestCallOf(connected!.guest, counted);
         const epoch = activity.epoch(id);
         try {
-          known = { guest: await backend.connect(id), epoch };
-          return guestCallOf(known.guest, inside);
+          connected = { guest: await backend.connect(id), epoch };
+          return guestCallOf(connected.guest, counted);
         } catch (error) {
-          inside[Symbol.dispose]();
-          if (context.again({ id }).state !== 'paused') throw error;
+          counted[Symbol.dispose]();
+          if (lookup.reload({ id }).state !== 'paused') throw error;
         }
       }
     }
 
     return trackedGuest({
-      visit,
-      hold: (use) => activity.within(id, use),
-      admit: (inside, begin) => commands.start(id, inside, begin),
+      call,
+      hold: (use) => activity.hold(id, use),
+      admit: (inside, begin) => commandLimit.start(id, inside, begin),
       connection,
     });
   }
 
   return {
     async enter(id) {
-      return { row: await running(id), guest: guest(id, 'client') };
+      return { row: await active(id), guest: guest(id, 'client') };
     },
     guest,
   };
 }
 
-/** Why a sandbox does not run is none of the business of its preview's visitors. */
-export function notForVisitors(cause?: unknown): CayError {
-  return new CayError('unavailable', 'The sandbox behind this preview is not running', { cause });
-}
-
-const guestCallOf = (guest: Guest, inside: Disposable): GuestCall => ({
+const guestCallOf = (guest: Guest, counted: Disposable): GuestCall => ({
   guest,
-  [Symbol.dispose]: () => inside[Symbol.dispose](),
+  [Symbol.dispose]: () => counted[Symbol.dispose](),
 });
-
-export function notRunning(row: SandboxRow): CayError {
-  return new CayError(
-    'failed_precondition',
-    `Sandbox "${row.id}" is ${row.state}${row.message ? `: ${row.message}` : ''}`,
-    {
-      details: { sandbox: row.name ?? row.id, state: row.state, ...(row.reason && { reason: row.reason }) },
-      hint: row.state === 'destroying' ? undefined : 'start it first',
-    },
-  );
-}

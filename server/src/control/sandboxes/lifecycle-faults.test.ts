@@ -1,4 +1,4 @@
-/** What the control plane does when its disk is full, and when one sandbox makes trouble. */
+/** The control plane with a full disk, and with a sandbox that fails. */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, QuotaSchema } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend } from '../../backends/backend.ts';
-import { startExpiry } from './expiry.ts';
+import { openExpiry } from './expiry.ts';
 import { openDatabase } from '../../records/database.ts';
 import { openEventLog } from '../events/event-log.ts';
 import { keyRecords } from '../../records/keys.ts';
@@ -31,19 +31,19 @@ describe.skipIf(!root)(
       execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', disk]);
     });
     afterEach(() => {
-      // Lazily: a test that fails has not closed its files.
+      // A lazy unmount: a failed test has not closed its files.
       execFileSync('umount', ['-l', disk]);
       rmSync(disk, { recursive: true });
     });
 
     const filler = () => join(disk, 'filler');
-    /** Takes all that is left, also what SQLite has room for in its own files. */
+    /** Fills the disk, including the space that SQLite has reserved in its files. */
     function fill(write: () => void): void {
       for (let size = 1024 * 1024; size >= 512; size /= 2) {
         try {
           for (;;) writeFileSync(filler(), Buffer.alloc(size), { flag: 'a' });
         } catch {
-          // Full, but for something smaller.
+          // Full for this size; a smaller write may still fit.
         }
       }
       for (let writes = 0; writes < 5_000; writes++) {
@@ -55,7 +55,7 @@ describe.skipIf(!root)(
       }
     }
 
-    it('is told as such, and what is recorded can still be read', () => {
+    it('is `resource_exhausted`, and records can still be read', () => {
       const database = openDatabase(join(disk, 'records.db'));
       const projects = projectRecords(database);
       const keys = keyRecords(database);
@@ -70,14 +70,14 @@ describe.skipIf(!root)(
         expect.objectContaining({ code: 'resource_exhausted' }),
       );
       expect(projects.byName('default')).toEqual(project);
-      // That a key was used is not worth refusing it.
+      // A key works although its last use cannot be recorded.
       expect(keys.find(secret)).toMatchObject({ id: key.id });
       rmSync(filler());
       expect(projects.create('one more').name).toBe('one more');
       database.close();
     });
 
-    it('holds events up and loses none', async () => {
+    it('delays events and loses none', async () => {
       const errors: unknown[] = [];
       const log = openEventLog(join(disk, 'events.db'), { onError: (error) => errors.push(error) });
       fill(() => {
@@ -93,7 +93,7 @@ describe.skipIf(!root)(
       const types = () => log.list({ after: written }).map(({ type }) => type);
       for (let tries = 0; types().at(-1) !== 'last' && tries < 400; tries++)
         await new Promise((resolve) => setTimeout(resolve, 10));
-      // The one that found the disk full is the first to be written.
+      // The event that found the disk full is written first.
       expect(types()).toEqual(['filling', 'held', 'last']);
       expect(await log.verify()).toMatchObject({ ok: true });
       log.close();
@@ -105,7 +105,7 @@ function diskFull(): never {
   throw new CayError('resource_exhausted', 'The disk is full');
 }
 
-describe('a control plane in trouble', () => {
+describe('a control plane with failures', () => {
   let place: Installation;
   let backend: MemoryBackend;
   beforeEach(() => {
@@ -120,10 +120,10 @@ describe('a control plane in trouble', () => {
       get: (target, name) => (Reflect.get(changes, name) ?? Reflect.get(target, name)) as unknown,
     });
 
-  it('removes a sandbox although the disk is too full to note that it will', async () => {
+  it('removes a sandbox although the disk is too full to record the intent', async () => {
     const { control, principal, sandboxes, database } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
-    // The operation itself makes room, so only what comes before it is refused.
+    // The removal itself makes room, so only the record of its intent is refused.
     const { update } = sandboxes;
     sandboxes.update = diskFull;
     await control.remove(principal, sandbox.id);
@@ -133,7 +133,7 @@ describe('a control plane in trouble', () => {
     await control.close();
   });
 
-  it('forgets a sandbox that could not be made when there is room to do so', async () => {
+  it('deletes the record of a sandbox that could not be made as soon as there is room', async () => {
     const ensure = async () => diskFull();
     const { control, principal, sandboxes } = await place.open(changed({ ensure }));
     const { delete: remove } = sandboxes;
@@ -147,7 +147,7 @@ describe('a control plane in trouble', () => {
     await control.close();
   });
 
-  it('says of a stop that it cannot record that it has happened, and records it when there is room', async () => {
+  it('reports a stop that it cannot record as done, and records it as soon as there is room', async () => {
     const { control, principal, sandboxes } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     const { update } = sandboxes;
@@ -161,7 +161,7 @@ describe('a control plane in trouble', () => {
     await control.close();
   });
 
-  it('starts what has ended although the disk was too full to record that it did', async () => {
+  it('starts a sandbox that has ended although the disk was too full to record that', async () => {
     const { control, principal, sandboxes } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     const { update } = sandboxes;
@@ -173,7 +173,7 @@ describe('a control plane in trouble', () => {
     await control.close();
   });
 
-  it('says of a removal that it cannot record that it has happened, and forgets the sandbox when there is room', async () => {
+  it('reports a removal that it cannot record as done, and deletes the record as soon as there is room', async () => {
     const { control, principal, sandboxes } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     const { update, delete: remove } = sandboxes;
@@ -186,7 +186,7 @@ describe('a control plane in trouble', () => {
     await control.close();
   });
 
-  it('does not leave running what it cannot record as started', async () => {
+  it('stops a sandbox that it cannot record as started', async () => {
     const { control, principal, sandboxes } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     await control.stop(principal, sandbox.id);
@@ -199,7 +199,7 @@ describe('a control plane in trouble', () => {
     await control.close();
   });
 
-  it('hears of one sandbox while another one is busy', async () => {
+  it('records the end of one sandbox while another one is busy', async () => {
     const stuck = stuckBackend(backend, 'stop', false);
     const { control, principal } = await place.open(stuck.backend);
     const { sandbox: busy } = await control.create(principal, asked());
@@ -211,7 +211,7 @@ describe('a control plane in trouble', () => {
     await expect.poll(() => control.get(principal, other.id).state).toBe('failed');
   });
 
-  it('starts no more at once than the quota allows', async () => {
+  it('starts no more at the same time than the quota allows', async () => {
     const slow = changed({
       async ensure(...request) {
         await new Promise((resolve) => setTimeout(resolve, 20));
@@ -232,7 +232,7 @@ describe('a control plane in trouble', () => {
     await control.close();
   });
 
-  it('tries again to remove what could not be removed', async () => {
+  it('retries a removal that failed', async () => {
     let fails = 1;
     const failing = changed({
       async remove(id) {
@@ -246,7 +246,7 @@ describe('a control plane in trouble', () => {
     await expect(control.remove(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
     expect(control.get(principal, sandbox.id).state).toBe('destroying');
     clock.nowMs += 60_000;
-    // Something changes, and the timer looks at the clock again.
+    // Any change makes the timer read the clock again.
     await control.update(principal, other.id, { timeoutMs: 600_000 });
     await expect.poll(async () => (await backend.observe(sandbox.id)).phase).toBe('absent');
     await control.close();
@@ -258,7 +258,7 @@ describe('the expiry timer', () => {
     const errors: unknown[] = [];
     let reads = 0;
     const { promise, resolve } = Promise.withResolvers<void>();
-    const expiry = startExpiry({
+    const expiry = openExpiry({
       shorten() {},
       next: () => 0,
       due() {
@@ -266,11 +266,10 @@ describe('the expiry timer', () => {
         else throw new Error('unreadable');
         return [];
       },
-      expire: async () => {},
       now: () => 0,
       onError: (error) => errors.push(error),
     });
-    expiry.changed();
+    expiry.start(async () => {});
     await promise;
     expiry.stop();
     expect(errors).toHaveLength(1);

@@ -1,19 +1,19 @@
 /**
- * The order in which things happen to a sandbox: one after the other, those of different sandboxes side by
- * side.
+ * The order of the changes of a sandbox: one after the other, those of different sandboxes side by side.
  *
- * Waiting in line is right where the outcome is the same, whenever it happens. It is wrong where the caller
- * decided by what it saw: rolling back what another call has just rolled back, removing what somebody is
- * taking a snapshot of. Such operations are declared, and the later of two that do not go together is refused.
+ * Waiting is right where the outcome is the same whenever the change happens. It is wrong where the caller
+ * decided by what it saw, such as a rollback after another caller's rollback. Such operations are claimed for
+ * their whole length, and the later of two that exclude each other is rejected. A removal is never rejected:
+ * whatever the sandbox becomes, the caller wants it gone.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 
-export const OPERATIONS = {
-  snapshot: 'looks',
-  turn: 'looks',
-  compare: 'looks',
-  fork: 'looks',
+const OPERATIONS = {
+  snapshot: 'reads',
+  turn: 'reads',
+  compare: 'reads',
+  fork: 'reads',
   rollback: 'changes',
   pause: 'changes',
   remove: 'changes',
@@ -21,49 +21,67 @@ export const OPERATIONS = {
 export type Operation = keyof typeof OPERATIONS;
 
 export interface Operations {
-  /** In line, and nothing else. */
-  run<T>(id: string, task: () => Promise<T>): Promise<T>;
+  /** Runs the task in the sandbox's queue, after all tasks that were enqueued before it. */
+  enqueue<T>(id: string, task: () => Promise<T>): Promise<T>;
   /**
-   * Declared from now until it is settled, and not in line: the task takes its place with `run` where it
-   * must. Operations that only look go together, and so do two removals. Rejects `conflict` for any other pair.
+   * Claims the sandbox for an operation until the task settles. The task is not in the queue; it enqueues
+   * what changes the sandbox.
+   *
+   * Operations that only read go together, and so do removals. A removal waits for the others, and aborts
+   * their signal so that they need not wait for commands first. Rejects `conflict` for any other pair.
    */
-  declare<T>(id: string, operation: Operation, task: () => Promise<T>): Promise<T>;
+  claim<T>(id: string, operation: Operation, task: (signal: AbortSignal) => Promise<T>): Promise<T>;
+}
+
+interface Claim {
+  operation: Operation;
+  controller: AbortController;
+  settled: Promise<void>;
 }
 
 export function openOperations(): Operations {
   const queue = new KeyedQueue<string>();
-  const declared = new Map<string, Operation[]>();
+  const claims = new Map<string, Set<Claim>>();
+
+  /** Waits for the operations that were claimed before. None can be claimed after it. */
+  async function othersSettled(id: string, others: Claim[]): Promise<void> {
+    for (const { controller, operation } of others) controller.abort(conflict(id, operation, 'remove'));
+    await Promise.all(others.map(({ settled }) => settled));
+  }
 
   return {
-    run: (id, task) => queue.run(id, task),
+    enqueue: (id, task) => queue.run(id, task),
 
-    async declare(id, operation, task) {
-      const others = declared.get(id) ?? [];
-      const other = others.find((candidate) => !goTogether(candidate, operation));
-      if (other !== undefined) {
-        throw new CayError(
-          'conflict',
-          `Cannot do the ${operation} of sandbox "${id}": a ${other} of it is under way`,
-          {
-            details: { operation, underWay: other },
-            hint: 'look at the sandbox again and decide anew',
-          },
-        );
-      }
-      declared.set(id, [...others, operation]);
+    async claim(id, operation, task) {
+      const underWay = [...(claims.get(id) ?? [])];
+      const excluding = underWay.filter((other) => !goTogether(other.operation, operation));
+      if (operation !== 'remove' && excluding[0]) throw conflict(id, operation, excluding[0].operation);
+      const { promise: settled, resolve } = Promise.withResolvers<void>();
+      const claim: Claim = { operation, controller: new AbortController(), settled };
+      const claimed = claims.get(id) ?? new Set();
+      claims.set(id, claimed.add(claim));
       try {
-        return await task();
+        if (excluding.length > 0) await othersSettled(id, excluding);
+        return await task(claim.controller.signal);
       } finally {
-        const left = declared.get(id)!;
-        left.splice(left.indexOf(operation), 1);
-        if (left.length === 0) declared.delete(id);
+        claimed.delete(claim);
+        if (claimed.size === 0) claims.delete(id);
+        resolve();
       }
     },
   };
 }
 
-export function goTogether(one: Operation, other: Operation): boolean {
+function goTogether(one: Operation, other: Operation): boolean {
   return (
-    (OPERATIONS[one] === 'looks' && OPERATIONS[other] === 'looks') || (one === 'remove' && other === 'remove')
+    (OPERATIONS[one] === 'reads' && OPERATIONS[other] === 'reads') || (one === 'remove' && other === 'remove')
+  );
+}
+
+function conflict(id: string, operation: Operation, underWay: Operation): CayError {
+  return new CayError(
+    'conflict',
+    `Cannot ${operation} sandbox "${id}": another operation (${underWay}) is under way`,
+    { details: { operation, underWay }, hint: 'read the sandbox again, then decide' },
   );
 }

@@ -1,27 +1,25 @@
 /**
- * What would be made for a request: of which snapshot, on which platform, from which spec. Nothing is made
- * here.
+ * What a create would make: from which snapshot, on which platform, with which spec. Makes nothing.
  */
 import {
   CayError,
   SandboxSpecSchema,
-  type Ability,
   type CreateSandbox,
   type Limits,
   type SandboxSpec,
 } from '@cay/sdk/protocol';
-import { canRoute } from '../../backends/backend.ts';
 import { allowsRuntime, requireMayHave, UNISOLATED } from '../../policy/allow-runtime.ts';
 import { requireLimits } from '../../policy/bound-limits.ts';
+import { ENFORCED_LIMITS, LIMIT_ABILITIES } from '../../policy/limit-abilities.ts';
 import { usualLimits } from '../../policy/policy.ts';
-import { choosePlatform } from '../placement/choose-platform.ts';
-import type { Context } from '../context.ts';
-import { noMemory } from '../snapshots/fork.ts';
+import { choosePlatform, hasPlatforms } from '../placement/placement.ts';
+import type { Core } from '../core.ts';
+import { noMemory } from '../snapshots/memory-errors.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { SnapshotRow } from '../../records/snapshots.ts';
 
-/** What of a sandbox, or of some of its parts, the policy has a say about. */
+/** The parts of a sandbox, or some of them, that the operator's policy restricts. */
 export interface Wanted {
   spec: Pick<SandboxSpec, 'runtime' | 'platform'> & { limits: Partial<Limits> };
   timeoutMs?: number | null;
@@ -31,65 +29,56 @@ export interface Wanted {
 
 export interface Planning {
   /**
-   * The snapshot that it starts from: the one that was asked for, or what the project's template of that name
-   * is made of.
+   * The snapshot to start from: `snapshot`, or the one that the project's template of that name is made of.
    */
   originOf(principal: Principal, request: CreateSandbox): SnapshotRow | undefined;
   /**
-   * With `exactly`, user and directory are the request's also where these are the default. Rejects for a
-   * platform that cannot be.
+   * With `exactly` the request's user and workdir are used even when they equal the defaults. Rejects for a
+   * platform that does not exist, or that the snapshot is not on.
    */
   specOf(request: CreateSandbox, from: SnapshotRow | undefined, exactly?: boolean): Promise<SandboxSpec>;
-  /** How long it may run before its timeout. */
   timeoutOf(request: CreateSandbox): number | null;
   /**
-   * Rejects `permission_denied` or `invalid_argument` for what is not for this caller or beyond a maximum.
+   * Rejects `permission_denied` for a runtime that the principal may not use, `invalid_argument` for a limit
+   * beyond its maximum.
    */
   requireAllowed(principal: Principal, wanted: Wanted): Promise<void>;
 }
 
-const ABILITY_OF_LIMIT = {
-  cpus: 'cpuLimit',
-  memoryBytes: 'memoryLimit',
-  diskBytes: 'diskLimit',
-  pids: 'pidsLimit',
-} as const satisfies Partial<Record<keyof Limits, Ability>>;
-
 const DEFAULTS = SandboxSpecSchema.parse({});
 
-export function openPlanning(
-  { backend, capabilitiesOf, policy, templates }: Context,
-  registry: SnapshotRegistry,
-): Planning {
+export function openPlanning({
+  backend,
+  capabilitiesOf,
+  policy,
+  records: { templates },
+  registry,
+}: Pick<Core, 'backend' | 'capabilitiesOf' | 'policy' | 'records'> & {
+  registry: Pick<SnapshotRegistry, 'resolve'>;
+}): Planning {
   /**
-   * A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused
-   * there.
+   * A default limit is dropped where the backend cannot enforce it; one from the request is refused there.
    */
   async function limitsFor(asked: Partial<Limits>, platform: string | undefined): Promise<Limits> {
     const { abilities } = await capabilitiesOf(platform);
     const limits = usualLimits(policy);
-    for (const key of Object.keys(ABILITY_OF_LIMIT) as (keyof typeof ABILITY_OF_LIMIT)[]) {
-      if (!abilities[ABILITY_OF_LIMIT[key]]) limits[key] = null;
-    }
+    for (const limit of ENFORCED_LIMITS) if (!abilities[LIMIT_ABILITIES[limit]]) limits[limit] = null;
     return { ...limits, ...asked };
   }
 
-  /** What is made of a snapshot is where the snapshot is. */
+  /** A sandbox made from a snapshot is on the snapshot's platform. */
   function platformFor(
     { platform, labels }: CreateSandbox,
     from: SnapshotRow | undefined,
   ): string | undefined {
     const chosen = from && platform === undefined ? undefined : choosePlatform(backend, { platform, labels });
     const there = from?.spec.platform;
-    if (!canRoute(backend) || there === undefined) return chosen;
+    if (!hasPlatforms(backend) || there === undefined) return chosen;
     if (chosen === undefined || chosen === there) return there;
     throw new CayError(
       'failed_precondition',
-      `Snapshot "${from!.id}" is on platform "${there}", and so is what is made of it`,
-      {
-        details: { platform: there },
-        hint: `take it out as an archive and import that on "${chosen}"`,
-      },
+      `Cannot create on platform "${chosen}": snapshot "${from!.id}" is on platform "${there}"`,
+      { details: { platform: there }, hint: `export the snapshot and import it on "${chosen}"` },
     );
   }
 
@@ -114,7 +103,7 @@ export function openPlanning(
       ...(cmd && { cmd }),
     };
     if (!from) return { ...own, limits: await limitsFor(limits, platform) };
-    // What was left as it is by default is as it was in the snapshot.
+    // A field with its default value is as it was in the snapshot.
     const { platform: _platform, ...spec } = from.spec;
     return {
       ...spec,
@@ -132,7 +121,7 @@ export function openPlanning(
     timeoutMs === undefined ? policy.defaults.timeoutMs : timeoutMs;
 
   const requireAllowed: Planning['requireAllowed'] = async (principal, { spec, timeoutMs, hint }) => {
-    // Where nobody may have it the backend says so, and what may be had instead.
+    // If the runtime is disabled for all callers, the backend's own error says what can be used instead.
     if (allowsRuntime(policy, UNISOLATED)) requireMayHave(principal, spec.runtime);
     const { abilities } = await capabilitiesOf(spec.platform);
     requireLimits(policy, { ...spec.limits, ...(timeoutMs !== undefined && { timeoutMs }) }, abilities, hint);

@@ -26,7 +26,9 @@ let place: Installation;
 beforeEach(() => void (place = installation()));
 afterEach(() => place.remove());
 
-/** The backend, with eyes for what it is asked to make. Another name of its one runtime is a runtime, too. */
+/**
+ * The backend, which reports each spec that it is asked to make. Other names of its one runtime are accepted.
+ */
 function watched(
   backend: MemoryBackend,
   see: (limits: Partial<Limits>) => void,
@@ -53,7 +55,7 @@ function watched(
 }
 
 describe('the policy of the operator in the control plane', () => {
-  it('holds for every spec that reaches the backend, whatever is asked for in whatever order', async () => {
+  it('holds for every spec that reaches the backend, for random requests in random order', async () => {
     const amount = (max: number) => fc.option(fc.integer({ min: 64, max }), { nil: null });
     const mebibytes = (max: number) => amount(max).map((value) => value && value * MiB);
     const limits = fc.record(
@@ -122,7 +124,7 @@ describe('the policy of the operator in the control plane', () => {
           const { abilities } = await memory.capabilities();
           for (const { diskBytes, ...given } of seen) {
             requireLimits(policy, given, abilities);
-            // What is on the disk of a sandbox that exists stays there.
+            // The disk of an existing sandbox is not lowered.
             if (verb !== 'restart' && diskBytes !== undefined)
               requireLimits(policy, { diskBytes }, abilities);
           }
@@ -134,7 +136,7 @@ describe('the policy of the operator in the control plane', () => {
     );
   });
 
-  it('lowers the limits of a sandbox that is started anew, tells so, and leaves one alone that goes on', async () => {
+  it('lowers the limits of a stopped sandbox that starts, records an event, and leaves a running one alone', async () => {
     const memory = memoryBackend();
     const before = await place.open(memory, { policy: openPolicy() });
     const limits = { memoryBytes: 1024 * MiB, pids: 4096, diskBytes: 2048 * MiB };
@@ -148,10 +150,10 @@ describe('the policy of the operator in the control plane', () => {
     const started = await control.start(principal, stopped.id);
     expect(started.limits).toMatchObject({ memoryBytes: 512 * MiB, pids: 128, diskBytes: 2048 * MiB });
     expect((await memory.stats(stopped.id)).memoryLimitBytes).toBe(512 * MiB);
-    const told = events
+    const updates = events
       .list({ project: principal.project, limit: 100 })
       .filter(({ type, data }) => type === 'sandbox.updated' && String(data['fields']) === 'limits');
-    expect(told.map(({ sandbox, data }) => [sandbox, data])).toEqual([
+    expect(updates.map(({ sandbox, data }) => [sandbox, data])).toEqual([
       [stopped.id, { fields: ['limits'], cause: 'policy' }],
     ]);
     const awake = await control.resume(principal, frozen.id);
@@ -163,7 +165,7 @@ describe('the policy of the operator in the control plane', () => {
     await control.close();
   });
 
-  it('lowers the limits of one that comes out of the archive without processes', async () => {
+  it('lowers the limits of a sandbox that is restored from the archive without memory', async () => {
     const memory = memoryBackend();
     const before = await place.open(memory, { policy: openPolicy() });
     const { sandbox } = await before.control.create(
@@ -180,7 +182,7 @@ describe('the policy of the operator in the control plane', () => {
     await control.close();
   });
 
-  it('refuses a snapshot with more than is allowed by now, unless less is asked for', async () => {
+  it('refuses a snapshot with limits beyond the maximum, unless the request lowers them', async () => {
     const memory = memoryBackend();
     const before = await place.open(memory);
     const { sandbox } = await before.control.create(before.principal, asked({ limits: { pids: 4096 } }));
@@ -216,7 +218,7 @@ describe('the policy of the operator in the control plane', () => {
     await control.close();
   });
 
-  it('lowers the timeout of every sandbox that there is, tells so, and gives it the whole of it', async () => {
+  it('lowers the timeouts of all sandboxes at the start, and records events', async () => {
     const memory = memoryBackend();
     const before = await place.open(memory, { policy: openPolicy() });
     const make = async (timeoutMs: number | null) =>
@@ -244,16 +246,16 @@ describe('the policy of the operator in the control plane', () => {
     expect(facts(resting)).toEqual([60_000, null]);
     await control.resume(principal, resting);
     expect(facts(resting)).toEqual([60_000, 60_000]);
-    const told = events
+    const updates = events
       .list({ project: principal.project, limit: 100 })
       .filter(({ type }) => type === 'sandbox.updated');
-    expect(told).toHaveLength(3);
-    expect(new Set(told.map(({ sandbox }) => sandbox))).toEqual(new Set([endless, long, resting]));
-    for (const { data } of told) expect(data).toEqual({ fields: ['timeoutMs'], cause: 'policy' });
+    expect(updates).toHaveLength(3);
+    expect(new Set(updates.map(({ sandbox }) => sandbox))).toEqual(new Set([endless, long, resting]));
+    for (const { data } of updates) expect(data).toEqual({ fields: ['timeoutMs'], cause: 'policy' });
     await control.close();
   });
 
-  it('keeps a sandbox without isolation to admins, also one that an archive names', async () => {
+  it('allows the runtime without isolation to admins only, also for an imported snapshot', async () => {
     const policy = openPolicy({ runtimes: ['memory', 'process'], allowProcess: true });
     const memory = watched(memoryBackend({ policy }), () => {}, ['process']);
     const { importSnapshot } = memory;

@@ -1,68 +1,88 @@
 /**
- * Changes the limits of a sandbox that runs. The intent is recorded first: a server that finds it after a
- * crash does it again, which comes to the same, or leaves the limits as they are recorded if that is refused
- * by then.
+ * Changes the limits of an active sandbox. The intent is recorded first: a server that finds it after a crash
+ * applies it again, or keeps the recorded limits if the backend refuses.
  */
 import { CayError, isCayError, type SandboxId, type UpdateSandbox } from '@cay/sdk/protocol';
-import {
-  canResize,
-  type Backend,
-  type Observation,
-  type Resizing as CanResize,
-} from '../../backends/backend.ts';
+import type { Observation, Resizing as CanResize } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { requireLimits } from '../../policy/bound-limits.ts';
-import type { Context } from '../context.ts';
+import type { Core } from '../core.ts';
+import type { Settler } from '../recovery/settle-sandbox.ts';
 import type { Summed } from '../tenants/quota.ts';
 import type { ResizeOperation, SandboxRow } from '../../records/sandboxes.ts';
 import { retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
 
 type Limits = NonNullable<UpdateSandbox['limits']>;
 
+/** Call these from the sandbox's queue. */
 export interface Resizing {
   /**
-   * In line: has the backend change the limits, and then `record` write down what they are and that nothing
-   * is under way. When it rejects they are what they were.
+   * Has the backend change the limits, then calls `record` to write them and to delete the intent. When it
+   * rejects, the limits are what they were.
    */
   resize(
     row: SandboxRow,
     limits: Limits,
     record: (changes: Pick<SandboxRow, 'spec' | 'operation'>) => SandboxRow,
   ): Promise<SandboxRow>;
-  /** In line: finishes what was recorded and cut short. */
+  /** Finishes a resize that an earlier server recorded. */
   finish(row: SandboxRow, operation: ResizeOperation, observed: Observation): Promise<void>;
 }
 
-export function openResizing(context: Context): Resizing {
-  const { database, operations, lifecycle, note, onError, policy, quota, sandboxes } = context;
-
+export function openResizing({
+  backend,
+  capabilitiesOf,
+  lookup,
+  onError,
+  operations,
+  policy,
+  quota,
+  recordEvent,
+  records: { database, sandboxes },
+  settler,
+}: Pick<
+  Core,
+  | 'backend'
+  | 'capabilitiesOf'
+  | 'lookup'
+  | 'onError'
+  | 'operations'
+  | 'policy'
+  | 'quota'
+  | 'recordEvent'
+  | 'records'
+> & { settler: Settler }): Resizing {
   const resized = (row: SandboxRow, limits: Limits) => ({
     spec: { ...row.spec, limits: { ...row.spec.limits, ...limits } },
     operation: null,
   });
 
-  function resizing(): Backend & CanResize {
-    const { backend } = context;
-    if (!canResize(backend))
-      throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
-    return backend;
+  function requireResize(): CanResize {
+    const resizing = backend.ability('resize');
+    if (resizing) return resizing;
+    throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
   }
 
-  /** Those of the limits that would change, as they are. */
+  /** The present values of the limits that would change. */
   function before({ spec }: SandboxRow, limits: Limits): Limits {
     return Object.fromEntries(Object.keys(limits).map((key) => [key, spec.limits[key as keyof Limits]]));
   }
 
+  function deleteIntent(id: SandboxId): void {
+    if (sandboxes.get(id)?.operation?.kind === 'resize') sandboxes.update(id, { operation: null });
+  }
+
   /**
-   * Nothing comes of it. On a full disk that is noted as soon as there is room: the next server would do it.
+   * Deletes the intent, which the next server would apply. A retry runs in the queue, so that it cannot
+   * delete the intent of a later resize.
    */
-  function forget(id: SandboxId): void {
+  async function giveUp(id: SandboxId): Promise<void> {
     try {
-      if (sandboxes.get(id)?.operation?.kind === 'resize') sandboxes.update(id, { operation: null });
+      deleteIntent(id);
     } catch (error) {
       onError(error);
-      if (isCayError(error, 'resource_exhausted'))
-        retryOnDiskFull(() => operations.run(id, async () => forget(id)).catch(onError));
+      const again = () => operations.enqueue(id, async () => deleteIntent(id));
+      if (isCayError(error, 'resource_exhausted')) await retryOnDiskFull(again, onError, { later: true });
     }
   }
 
@@ -71,11 +91,12 @@ export function openResizing(context: Context): Resizing {
       if (row.state !== 'active')
         throw new CayError(
           'failed_precondition',
-          `Sandbox "${row.id}" is ${row.state}; limits change while it is active`,
+          `Cannot change the limits of sandbox "${row.id}": it is ${row.state}`,
+          { details: { state: row.state }, hint: 'start it first' },
         );
-      const backend = resizing();
+      const resizing = requireResize();
       const own = row.spec.limits;
-      requireLimits(policy, limits, (await context.capabilitiesOf(row.spec.platform)).abilities);
+      requireLimits(policy, limits, (await capabilitiesOf(row.spec.platform)).abilities);
       quota.require(row.project, { sandboxes: 0, limits: { ...own, ...limits } }, own);
       const more = (key: keyof Summed) => Math.max(0, (limits[key] ?? own[key] ?? 0) - (own[key] ?? 0));
       const added = {
@@ -89,38 +110,38 @@ export function openResizing(context: Context): Resizing {
         let done = false;
         try {
           await faultPoint('control.resize.recorded');
-          await backend.resize(row.id, limits);
+          await resizing.resize(row.id, limits);
           done = true;
           await faultPoint('control.resize.done');
           return record(resized(row, limits));
         } catch (error) {
-          // What cannot be recorded has not happened.
-          if (done) await backend.resize(row.id, before(row, limits)).catch(onError);
-          forget(row.id);
+          // A change that cannot be recorded is undone.
+          if (done) await resizing.resize(row.id, before(row, limits)).catch(onError);
+          await giveUp(row.id);
           throw error;
         }
       });
     },
 
     async finish(row, { limits }, observed) {
-      // One that does not run gets the limits of its record when it starts.
+      // A sandbox that does not run gets the limits of its record when it starts.
       if (row.state === 'active' && observed.phase === 'ready' && !observed.frozen) {
         try {
-          const backend = resizing();
-          await backend.resize(row.id, limits).catch(async (error: unknown) => {
-            await backend.resize(row.id, before(row, limits)).catch(onError);
+          const resizing = requireResize();
+          await resizing.resize(row.id, limits).catch(async (error: unknown) => {
+            await resizing.resize(row.id, before(row, limits)).catch(onError);
             throw error;
           });
           database.transaction(() => {
             const updated = sandboxes.update(row.id, resized(row, limits));
-            note('sandbox.updated', updated, undefined, { fields: ['limits'], cause: 'recovery' });
+            recordEvent('sandbox.updated', updated, undefined, { fields: ['limits'], cause: 'recovery' });
           });
         } catch (error) {
           onError(error);
         }
       }
-      forget(row.id);
-      lifecycle.settle(context.again(row), observed);
+      await giveUp(row.id);
+      settler.settle(lookup.reload(row), observed);
     },
   };
 }

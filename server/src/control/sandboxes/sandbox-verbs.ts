@@ -1,244 +1,179 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import { CayError, type SandboxId } from '@cay/sdk/protocol';
-import { logThrottle } from '../../lib/log-throttle.ts';
+import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { requireLimits } from '../../policy/bound-limits.ts';
-import type { Context } from '../context.ts';
-import type { SandboxVerbs } from '../control.ts';
-import type { Idling } from '../pausing/idle-policy.ts';
-import { formatCursor, parseCursor, parseLabels } from '../listing.ts';
-import type { Pausing } from '../pausing/pausing.ts';
-import type { PreviewTokens } from '../tenants/preview-tokens.ts';
-import type { Principal } from '../tenants/principal.ts';
 import { recorded, type SandboxRow } from '../../records/sandboxes.ts';
-import type { Resizing } from './resize-sandbox.ts';
+import type { Core } from '../core.ts';
+import { formatCursor, parseCursor, parseLabels } from '../listing.ts';
+import type { Idling } from '../pausing/idle-policy.ts';
+import type { Waker } from '../pausing/wake.ts';
 import type { Retaining } from '../snapshots/retention.ts';
-import { auditedFiles, type OnFileChange } from './audited-files.ts';
-import { notForVisitors, type GuestAccess } from './guest-access.ts';
+import type { Principal } from '../tenants/principal.ts';
+import type { SandboxDestroyer } from './destroy-sandbox.ts';
+import type { Expiry } from './expiry.ts';
+import type { GuestAccess } from './guest-access.ts';
+import type { StateRecorder } from './record-state.ts';
+import type { Resizing } from './resize-sandbox.ts';
+import type { SandboxVerbs } from './sandbox.ts';
+import type { SandboxStarter } from './start-sandbox.ts';
+import type { SandboxStopper } from './stop-sandbox.ts';
 
-const MAX_PORTS = 64;
-/** A page is many requests, and is opened once. */
-const PREVIEW_NOTED_EVERY_MS = 60_000;
-
-export interface SandboxVerbParts {
-  pausing: Pausing;
+type Dependencies = Pick<
+  Core,
+  | 'activity'
+  | 'backend'
+  | 'lookup'
+  | 'operations'
+  | 'policy'
+  | 'pressure'
+  | 'quota'
+  | 'recordEvent'
+  | 'records'
+> & {
+  destroyer: SandboxDestroyer;
+  expiry: Expiry;
   guestAccess: GuestAccess;
   idling: Idling;
   resizing: Resizing;
-  retaining: Retaining;
-  previews: PreviewTokens;
-}
+  retention: Retaining;
+  starter: SandboxStarter;
+  state: StateRecorder;
+  stopper: SandboxStopper;
+  waker: Waker;
+};
 
-export function sandboxVerbs(
-  context: Context,
-  { pausing, guestAccess, idling, resizing, retaining, previews }: SandboxVerbParts,
-): Omit<SandboxVerbs, 'create' | 'validate'> {
-  const {
-    activity,
-    again,
-    backend,
-    database,
-    operations,
-    find,
-    lifecycle,
-    note,
-    policy,
-    pressure,
-    quota,
-    sandboxes,
-    show,
-  } = context;
-  const opened = logThrottle({ everyMs: PREVIEW_NOTED_EVERY_MS });
-  /** Those of visitors, by project. */
-  const connections = new Map<string, number>();
-  quota.counts('previewConnections', 'open', (project) => connections.get(project) ?? 0);
+export function sandboxVerbs({
+  activity,
+  backend,
+  lookup,
+  operations,
+  policy,
+  pressure,
+  quota,
+  recordEvent,
+  records: { sandboxes },
+  destroyer,
+  expiry,
+  guestAccess,
+  idling,
+  resizing,
+  retention,
+  starter,
+  state,
+  stopper,
+  waker,
+}: Dependencies): Pick<
+  SandboxVerbs,
+  'get' | 'list' | 'update' | 'start' | 'stop' | 'remove' | 'enter' | 'attend'
+> {
+  async function startInQueue(row: SandboxRow, principal: Principal): Promise<SandboxRow> {
+    // An active sandbox may have ended without a record of that, if the disk was full.
+    if (row.state === 'active' && (await backend.observe(row.id)).phase === 'ready') return row;
+    if (row.state === 'paused') return waker.ensureAwake(row);
+    if (row.state !== 'active' && row.state !== 'stopped' && row.state !== 'failed') {
+      throw new CayError('failed_precondition', `Cannot start sandbox "${row.id}": it is ${row.state}`, {
+        details: { state: row.state },
+      });
+    }
+    const { cpus, memoryBytes, pids } = row.spec.limits;
+    // Its disk is counted already.
+    const limits = { cpus, memoryBytes, diskBytes: 0, pids };
+    quota.require(row.project, { sandboxes: 0, limits });
+    pressure.admit({ memoryBytes, diskBytes: null }, { platform: row.spec.platform });
+    const onRecord = (active: SandboxRow) => recordEvent('sandbox.started', active, principal);
+    return quota.reserving(row, limits, () => starter.start(row, onRecord));
+  }
 
-  /** Records a change together with its event. */
-  function changed(
+  async function updateInQueue(
+    row: SandboxRow,
+    changes: Parameters<SandboxVerbs['update']>[2],
     principal: Principal,
-    type: string,
-    data: Record<string, unknown>,
-    id: SandboxId,
-    changes: Parameters<typeof sandboxes.update>[1],
-  ): SandboxRow {
-    return database.transaction(() => {
-      const updated = sandboxes.update(id, changes);
-      note(type, updated, principal, data);
-      return updated;
-    });
+  ): Promise<SandboxRow> {
+    const { labels, limits, onTimeout, onBoot, idle, retention, timeoutMs } = changes;
+    const record = (resized: Partial<SandboxRow> = {}) => {
+      const time = timeoutMs !== undefined && {
+        timeoutMs,
+        expiresAtMs: row.state === 'active' ? state.expiryOf({ timeoutMs }) : null,
+      };
+      const fields = {
+        labels,
+        onTimeout,
+        onBoot,
+        ...(idle && { idle: recorded(idle) }),
+        ...(retention && { retention: recorded(retention) }),
+        ...resized,
+        ...time,
+      };
+      return state.change(row, fields, (updated) =>
+        recordEvent('sandbox.updated', updated, principal, { fields: Object.keys(changes) }),
+      );
+    };
+    return limits ? resizing.resize(row, limits, record) : record();
+  }
+
+  function findOrUndefined(principal: Principal, ref: string): SandboxId | undefined {
+    try {
+      return lookup.find(principal, ref).id;
+    } catch (error) {
+      if (isCayError(error, 'not_found')) return undefined;
+      throw error;
+    }
   }
 
   return {
-    get: (principal, ref) => show(find(principal, ref)),
-    attend: (principal, ref) => activity.within(find(principal, ref).id, 'client'),
+    get: (principal, ref) => lookup.show(lookup.find(principal, ref)),
+    attend: (principal, ref) => activity.hold(lookup.find(principal, ref).id, 'client'),
+    enter: async (principal, ref) => guestAccess.enter(lookup.find(principal, ref).id),
 
     list(principal, query, { allProjects = false } = {}) {
-      const labels = parseLabels(query.label);
-      const after = query.cursor === undefined ? undefined : parseCursor(query.cursor);
       const rows = sandboxes.list({
         ...(!allProjects && { project: principal.project }),
         state: query.state,
-        labels,
-        after,
+        labels: parseLabels(query.label),
+        after: query.cursor === undefined ? undefined : parseCursor(query.cursor),
         limit: query.limit + 1,
       });
       const page = rows.slice(0, query.limit);
       const last = rows.length > query.limit ? page.at(-1) : undefined;
-      return { sandboxes: page.map(show), nextCursor: last ? formatCursor(last) : null };
+      return { sandboxes: page.map(lookup.show), nextCursor: last ? formatCursor(last) : null };
     },
 
     async update(principal, ref, changes) {
-      const { id } = find(principal, ref);
+      const { id } = lookup.find(principal, ref);
       if (changes.timeoutMs !== undefined) requireLimits(policy, { timeoutMs: changes.timeoutMs });
-      return operations.run(id, async () => {
-        let row = again(find(principal, id));
-        if (changes.limits) row = await pausing.present(row, { running: true });
-        const record = (resized: Partial<SandboxRow> = {}) =>
-          changed(principal, 'sandbox.updated', { fields: Object.keys(changes) }, id, {
-            labels: changes.labels,
-            onTimeout: changes.onTimeout,
-            onBoot: changes.onBoot,
-            ...(changes.idle && { idle: recorded(changes.idle) }),
-            ...(changes.retention && { retention: recorded(changes.retention) }),
-            ...resized,
-            ...(changes.timeoutMs !== undefined && {
-              timeoutMs: changes.timeoutMs,
-              expiresAtMs:
-                row.state === 'active' ? lifecycle.expiryOf({ timeoutMs: changes.timeoutMs }) : null,
-            }),
-          });
-        const updated = changes.limits ? await resizing.resize(row, changes.limits, record) : record();
-        lifecycle.expiry.changed();
+      return operations.enqueue(id, async () => {
+        const found = lookup.find(principal, id);
+        const row = changes.limits ? await waker.ensureAwake(found) : found;
+        const updated = await updateInQueue(row, changes, principal);
+        expiry.changed();
         if (changes.idle) idling.changed();
-        if (changes.retention) retaining.changed(id);
-        return show(updated);
+        if (changes.retention) retention.changed(id);
+        return lookup.show(updated);
       });
     },
 
     async start(principal, ref) {
-      const found = find(principal, ref);
-      return operations.run(found.id, async () => {
-        const row = again(found);
-        // It may have ended, and that could not be recorded.
-        if (row.state === 'active' && (await backend.observe(row.id)).phase === 'ready') return show(row);
-        if (row.state === 'paused') return show(await pausing.present(row, { running: true }));
-        if (row.state !== 'active' && row.state !== 'stopped' && row.state !== 'failed') {
-          throw new CayError(
-            'failed_precondition',
-            `Sandbox "${row.id}" is ${row.state} and cannot be started`,
-            {
-              details: { state: row.state },
-            },
-          );
-        }
-        const { cpus, memoryBytes, pids } = row.spec.limits;
-        // Its disk and its number are counted already.
-        const limits = { cpus, memoryBytes, diskBytes: 0, pids };
-        quota.require(row.project, { sandboxes: 0, limits });
-        pressure.admit({ memoryBytes, diskBytes: null }, { platform: row.spec.platform });
-        const tell = (active: SandboxRow) => note('sandbox.started', active, principal);
-        return show(await quota.reserving(row, limits, () => lifecycle.activate(row, tell)));
-      });
+      const found = lookup.find(principal, ref);
+      return operations.enqueue(found.id, async () =>
+        lookup.show(await startInQueue(lookup.reload(found), principal)),
+      );
     },
 
     async stop(principal, ref, { graceMs } = {}) {
-      const found = find(principal, ref);
-      return operations.run(found.id, async () => {
-        const row = await pausing.halted(again(found));
-        return show(await lifecycle.stop(row, principal, { cause: 'request', graceMs }));
+      const found = lookup.find(principal, ref);
+      return operations.enqueue(found.id, async () => {
+        const row = await waker.prepareStop(lookup.reload(found));
+        return lookup.show(await stopper.stop(row, principal, { cause: 'request', graceMs }));
       });
     },
 
     async remove(principal, ref, { onIntent } = {}) {
-      let found: SandboxRow;
-      try {
-        found = find(principal, ref);
-      } catch (error) {
-        if (error instanceof CayError && error.code === 'not_found') return;
-        throw error;
-      }
-      await operations.declare(found.id, 'remove', () =>
-        operations.run(found.id, async () => {
-          const row = sandboxes.get(found.id);
-          if (row) await lifecycle.destroy(row, principal, 'request', { onIntent });
+      const id = findOrUndefined(principal, ref);
+      if (id === undefined) return;
+      await operations.claim(id, 'remove', () =>
+        operations.enqueue(id, async () => {
+          const row = sandboxes.get(id);
+          if (row) await destroyer.destroy(row, principal, 'request', { onIntent });
         }),
       );
-    },
-
-    enter: (principal, ref) => guestAccess.enter(find(principal, ref).id),
-
-    async files(principal, ref, asked) {
-      const { guest, row } = await guestAccess.enter(find(principal, ref).id);
-      const user = asked ?? row.spec.user;
-      const onChange: OnFileChange = (type, data) => note(type, row, principal, data);
-      return { files: auditedFiles(guest.files(user), user, onChange), row, user };
-    },
-
-    stats: async (principal, ref, options) => backend.stats(find(principal, ref).id, options),
-
-    async samples(principal, ref, { intervalMs, signal }) {
-      const { id } = find(principal, ref);
-      const first = await backend.stats(id, { signal });
-      return (async function* () {
-        yield first;
-        for (;;) {
-          await sleep(intervalMs, undefined, { signal });
-          yield await backend.stats(id, { signal });
-        }
-      })();
-    },
-
-    lookup: (id) => sandboxes.get(id),
-
-    ids: ({ state } = {}) =>
-      state === undefined ? sandboxes.ids() : sandboxes.list({ state }).map(({ id }) => id),
-
-    async expose(principal, ref, port) {
-      const row = find(principal, ref);
-      const others = row.ports.filter((other) => other.port !== port.port);
-      if (others.length >= MAX_PORTS)
-        throw new CayError('resource_exhausted', `Sandbox "${row.id}" exposes ${MAX_PORTS} ports already`);
-      return show(changed(principal, 'port.exposed', { ...port }, row.id, { ports: [...others, port] }));
-    },
-
-    async unexpose(principal, ref, port) {
-      const row = find(principal, ref);
-      return show(
-        changed(principal, 'port.hidden', { port }, row.id, {
-          ports: row.ports.filter((other) => other.port !== port),
-        }),
-      );
-    },
-
-    async preview(id, port, token) {
-      const row = sandboxes.get(id);
-      const exposed = row?.ports.find((candidate) => candidate.port === port);
-      // One answer for all that is hidden: it tells a stranger nothing.
-      const hidden = () =>
-        new CayError('not_found', 'There is no preview here, or the preview token is missing or wrong');
-      // Also looked at where nothing is: how long an answer takes tells nothing either.
-      const fits = previews.matches(id, port, token ?? '');
-      if (!row || !exposed || (exposed.visibility === 'private' && !fits)) throw hidden();
-      if (row.state !== 'active' && row.state !== 'paused') throw notForVisitors();
-      if (opened.happens(`${id}:${port}`).first)
-        note('preview.opened', row, undefined, { port, visibility: exposed.visibility });
-      activity.touch(id);
-      return guestAccess.guest(id, 'preview');
-    },
-
-    previewConnection(id) {
-      const project = sandboxes.get(id)?.project ?? '';
-      quota.requireRoom(project, 'previewConnections', 1);
-      connections.set(project, (connections.get(project) ?? 0) + 1);
-      let open = true;
-      return {
-        [Symbol.dispose]() {
-          if (!open) return;
-          open = false;
-          const left = connections.get(project)! - 1;
-          if (left > 0) connections.set(project, left);
-          else connections.delete(project);
-        },
-      };
     },
   };
 }

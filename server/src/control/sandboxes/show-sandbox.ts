@@ -2,7 +2,7 @@ import type { Sandbox, SandboxId } from '@cay/sdk/protocol';
 import { withToken, type PreviewTokens } from '../tenants/preview-tokens.ts';
 import { NO_IDLE_POLICY, NO_RETENTION, type SandboxRow } from '../../records/sandboxes.ts';
 
-/** A record as those who may see the sandbox see it. Its environment stays inside: it may hold secrets. */
+/** A record as the API shows it. The environment is left out: it may hold secrets. */
 export function showSandbox(
   row: SandboxRow,
   previews: PreviewTokens,

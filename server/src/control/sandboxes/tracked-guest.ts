@@ -1,30 +1,29 @@
 /**
- * A guest whose every call is counted as a use of its sandbox for as long as it lasts, and which is let in
- * first: it waits while a pause is being decided, and wakes the sandbox if that came before it. Whoever holds
- * one need not know of pauses.
+ * A guest whose every call is counted as a use of its sandbox for as long as the call lasts. A call waits
+ * while the sandbox's gate is closed, and wakes it if it was paused, so callers need not know of pauses.
  */
 import type { CommandHandle, Connection, Files, Guest } from '../../guest/guest.ts';
 import type { Use } from './activity.ts';
 
-/** One call inside, until it is disposed of. */
+/** One call that is inside, until it is disposed of. */
 export interface GuestCall extends Disposable {
   guest: Guest;
 }
 
 export interface TrackedGuestOptions {
-  /** Rejects if the sandbox does not run and does not wake. */
-  visit(use: Use): Promise<GuestCall>;
-  /** Counts a use by somebody who is inside already. */
+  /** Begins a call. Rejects if the sandbox is neither active nor paused. */
+  call(use: Use): Promise<GuestCall>;
+  /** Counts a use that is part of a call. */
   hold(use: Use): Disposable;
-  /** Starts a command, if one more may run. */
+  /** Starts a command, unless too many run. */
   admit(guest: Guest, begin: () => Promise<CommandHandle>): Promise<CommandHandle>;
   /** What a connection to a port counts as. */
   connection: Use;
 }
 
-export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOptions): Guest {
+export function trackedGuest({ call: begin, hold, admit, connection }: TrackedGuestOptions): Guest {
   async function call<T>(operation: (guest: Guest) => Promise<T>): Promise<T> {
-    using inside = await visit('call');
+    using inside = await begin('call');
     return await operation(inside.guest);
   }
 
@@ -33,7 +32,7 @@ export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOpt
     use: Use,
     operation: (guest: Guest) => Promise<T>,
   ): Promise<{ value: T; over(): void }> {
-    const inside = await visit(use);
+    const inside = await begin(use);
     const over = () => inside[Symbol.dispose]();
     try {
       return { value: await operation(inside.guest), over };
@@ -74,7 +73,7 @@ export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOpt
     };
   }
 
-  /** From the first item to the last: what nobody reads is no use. */
+  /** Counts from the first read to the last: data that no client reads is no use. */
   function held<T>(data: AsyncIterable<T>): AsyncIterable<T> {
     return {
       [Symbol.asyncIterator]() {
@@ -103,7 +102,7 @@ export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOpt
   }
 
   async function* flowing<T>(use: Use, operation: (guest: Guest) => AsyncIterable<T>): AsyncGenerator<T> {
-    using inside = await visit(use);
+    using inside = await begin(use);
     yield* operation(inside.guest);
   }
 

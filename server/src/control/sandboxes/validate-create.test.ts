@@ -3,9 +3,9 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend } from '../../backends/backend.ts';
 // oxlint-disable-next-line no-restricted-imports
 import { checkSpec } from '../../backends/support/check-spec.ts';
-// What is tested here is how the control plane gets on with several platforms.
+// This tests the control plane with several platforms.
 // oxlint-disable-next-line no-restricted-imports
-import { routerBackend } from '../../backends/composite/composite.ts';
+import { platformsBackend } from '../../backends/composite/platforms.ts';
 import {
   asked,
   installation,
@@ -14,12 +14,13 @@ import {
   type TestControl,
 } from '../testing/test-control.ts';
 
-/** A backend that enforces neither disk nor processes, keeps nothing still, and has one template. */
+/** A backend that enforces neither disk nor processes, cannot freeze, and has one template. */
 function poor(): Backend {
-  const { freeze: _freeze, thaw: _thaw, suspend: _suspend, ...memory } = memoryBackend();
+  const memory = memoryBackend();
   return {
     ...memory,
     name: 'poor',
+    ability: (name) => (name === 'freeze' || name === 'suspend' ? undefined : memory.ability(name)),
     async capabilities() {
       const all = await memory.capabilities();
       return {
@@ -45,13 +46,13 @@ let place: Installation;
 let running: TestControl;
 beforeEach(async () => {
   place = installation();
-  const backend = await routerBackend({
+  const backend = await platformsBackend({
     platforms: [
       { name: 'rich', open: async () => memoryBackend() },
       { name: 'poor', open: async () => poor() },
       {
         name: 'shy',
-        open: () => Promise.reject(new CayError('unavailable', 'nobody answers', { hint: 'wait' })),
+        open: () => Promise.reject(new CayError('unavailable', 'no answer', { hint: 'wait' })),
       },
     ],
     rules: [{ label: 'cheap', platform: 'poor' }],
@@ -78,7 +79,7 @@ describe('validate()', () => {
     expect(running.control.list(running.principal, { limit: 10 }).sandboxes).toEqual([]);
   });
 
-  it('lists every part that the platform cannot honour, as a create would refuse it', async () => {
+  it('lists every field that a create would refuse on the platform', async () => {
     const request = {
       platform: 'poor',
       template: 'nothing',
@@ -104,7 +105,7 @@ describe('validate()', () => {
     }
   });
 
-  it('tells what is taken and never happens, which is no refusal', async () => {
+  it('lists fields that have no effect on the platform, without refusing the request', async () => {
     const { ok, problems } = await validate({
       platform: 'poor',
       timeoutMs: 60_000,
@@ -119,10 +120,10 @@ describe('validate()', () => {
       ['onTimeout', false],
       ['onBoot', false],
     ]);
-    expect(problems[0]!.message).toBe('It cannot be frozen here: nothing stands still');
+    expect(problems[0]!.message).toBe('Sandboxes cannot be frozen here: nothing stands still');
   });
 
-  it('refuses a platform that is unknown or away, and one where the snapshot is not', async () => {
+  it('refuses a platform that is unknown or unreachable, and a platform where the snapshot is not', async () => {
     expect(await validate({ platform: 'moon' })).toMatchObject({
       ok: false,
       platform: null,
@@ -148,7 +149,7 @@ describe('validate()', () => {
     });
   });
 
-  it('counts names and quotas, and takes nothing of them', async () => {
+  it('checks names and quotas, and reserves nothing', async () => {
     const { control, principal, projects } = running;
     await control.create(principal, asked({ name: 'mine' }));
     expect(await validate({ name: 'mine' })).toMatchObject({

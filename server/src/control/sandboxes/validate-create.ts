@@ -7,19 +7,27 @@ import {
   type Problem,
   type Validation,
 } from '@cay/sdk/protocol';
-import type { Context } from '../context.ts';
-import type { SandboxVerbs } from '../control.ts';
+import type { Core } from '../core.ts';
+import type { SandboxVerbs } from './sandbox.ts';
 import { collectValidationErrors } from './collect-validation-errors.ts';
 import type { Planning } from './plan-sandbox.ts';
 import type { SnapshotRow } from '../../records/snapshots.ts';
 
 /**
- * Tells what would become of a create. Everything is looked at, where a create stops at the first that is
- * wrong; nothing is made or held.
+ * Reports everything that a create would refuse, where the create itself stops at the first error. Makes and
+ * reserves nothing.
  */
-export function validateVerb(context: Context, planning: Planning): Pick<SandboxVerbs, 'validate'> {
-  const { backend, pressure, quota, sandboxes } = context;
-
+export function validateVerb({
+  archives,
+  backend,
+  capabilitiesOf,
+  pressure,
+  quota,
+  records: { sandboxes },
+  planning,
+}: Pick<Core, 'archives' | 'backend' | 'capabilitiesOf' | 'pressure' | 'quota' | 'records'> & {
+  planning: Planning;
+}): Pick<SandboxVerbs, 'validate'> {
   return {
     async validate(principal, request) {
       const problems: Problem[] = [];
@@ -67,11 +75,11 @@ export function validateVerb(context: Context, planning: Planning): Pick<Sandbox
         planning.requireAllowed(principal, { spec: { platform: spec.platform, limits: {} }, timeoutMs }),
       );
       for (const { error, field } of await collectValidationErrors(backend, spec)) add(error, field);
-      const capabilities = await attempt('platform', () => context.capabilitiesOf(spec.platform));
+      const capabilities = await attempt('platform', () => capabilitiesOf(spec.platform));
       if (capabilities) {
         const memory = memoryProblem(request, from, capabilities);
         if (memory) add(memory, 'memory');
-        for (const { field, error } of unhonoured(request, capabilities, context.archives !== undefined))
+        for (const { field, error } of withoutEffect(request, capabilities, archives.store !== undefined))
           add(error, field, false);
       }
       await attempt(undefined, () => quota.require(principal.project, { sandboxes: 1, limits: spec.limits }));
@@ -91,7 +99,7 @@ function problemOf({ code, message, hint }: CayError, field: string | undefined,
   };
 }
 
-/** Memory goes on only under the isolation that it was kept of. */
+/** Memory can only continue under the runtime that it was taken with. */
 function memoryProblem(
   request: CreateSandbox,
   from: SnapshotRow | undefined,
@@ -99,13 +107,17 @@ function memoryProblem(
 ) {
   if (!from || !(request.memory ?? from.memory) || abilities.memorySnapshots) return undefined;
   if (from.runtime !== null && runtimes.includes(from.runtime)) return undefined;
-  return new CayError('unsupported', `Memory cannot go on here${because(notes.memorySnapshots)}`, {
-    hint: 'ask for it with "memory" false: its files are whole',
-  });
+  return new CayError(
+    'unsupported',
+    `The snapshot's memory cannot continue here${because(notes.memorySnapshots)}`,
+    {
+      hint: 'set "memory" to false: its files are intact',
+    },
+  );
 }
 
-/** What a create takes, and nothing comes of later. */
-function unhonoured(
+/** Fields that a create accepts, and that have no effect on this platform. */
+function withoutEffect(
   { idle, timeoutMs = null, onTimeout, onBoot }: CreateSandbox,
   { abilities, notes }: Capabilities,
   archives: boolean,
@@ -116,15 +128,19 @@ function unhonoured(
   });
   const found = [];
   if (idle.freezeAfterMs !== null && !abilities.freeze)
-    found.push(cannot('idle.freezeAfterMs', 'It cannot be frozen here', 'freeze'));
+    found.push(cannot('idle.freezeAfterMs', 'Sandboxes cannot be frozen here', 'freeze'));
   if (idle.suspendAfterMs !== null && !abilities.suspend)
-    found.push(cannot('idle.suspendAfterMs', 'It cannot be suspended here', 'suspend'));
+    found.push(cannot('idle.suspendAfterMs', 'Sandboxes cannot be suspended here', 'suspend'));
   if (idle.hibernateAfterMs !== null && !abilities.memorySnapshots)
     found.push(
-      cannot('idle.hibernateAfterMs', 'It cannot be hibernated by the usual runtime here', 'memorySnapshots'),
+      cannot(
+        'idle.hibernateAfterMs',
+        'Sandboxes of the default runtime cannot be hibernated here',
+        'memorySnapshots',
+      ),
     );
   if (idle.archiveAfterMs !== null && !(abilities.snapshots && archives))
-    found.push(cannot('idle.archiveAfterMs', 'It cannot be archived here', 'snapshots'));
+    found.push(cannot('idle.archiveAfterMs', 'Sandboxes cannot be archived here', 'snapshots'));
   if (
     timeoutMs !== null &&
     (onTimeout === 'pause' || onTimeout === 'archive') &&
@@ -132,9 +148,9 @@ function unhonoured(
     !abilities.suspend &&
     !abilities.memorySnapshots
   )
-    found.push(cannot('onTimeout', 'It cannot be paused here, and is stopped when its time is up', 'freeze'));
+    found.push(cannot('onTimeout', 'Sandboxes cannot be paused here: the timeout stops it', 'freeze'));
   if (onBoot === 'start' && !abilities.survivesRestart)
-    found.push(cannot('onBoot', 'It does not outlive the server here', 'survivesRestart'));
+    found.push(cannot('onBoot', 'Sandboxes do not survive a restart of the server here', 'survivesRestart'));
   return found;
 }
 

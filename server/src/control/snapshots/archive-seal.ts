@@ -1,10 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { ArchiveSeal } from '../../backends/backend.ts';
 
-/**
- * Signs archives with a secret of this installation. Whoever does not have it can make an archive, and not
- * one of ours.
- */
+/** Signs archives with a secret of this installation, so that archives from elsewhere can be told apart. */
 export function archiveSeal(secret: Uint8Array): ArchiveSeal {
   const mac = (digest: string) => createHmac('sha256', secret).update(`cay-archive\n${digest}`).digest();
   return {

@@ -1,59 +1,69 @@
-import { CompareSchema, type SnapshotRef } from '@cay/sdk/protocol';
-import { snapshotting, type Context } from '../context.ts';
-import type { TravelVerbs } from '../control.ts';
-import type { SnapshotRegistry } from './snapshot-registry.ts';
-import type { Pausing } from '../pausing/pausing.ts';
+import { CompareSchema, type SandboxId, type SnapshotRef } from '@cay/sdk/protocol';
 import { showSnapshot, type SnapshotRow } from '../../records/snapshots.ts';
+import type { Core } from '../core.ts';
+import type { Waker } from '../pausing/wake.ts';
+import type { Principal } from '../tenants/principal.ts';
+import { requireSnapshots } from './require-snapshots.ts';
+import type { SnapshotRegistry } from './snapshot-registry.ts';
+import type { TravelVerbs } from './snapshot.ts';
 
-/** Compares moments of a sandbox. What is there now is kept for as long as the comparison lasts. */
-export function compareVerb(
-  context: Context,
-  registry: SnapshotRegistry,
-  pausing: Pausing,
-): Pick<TravelVerbs, 'compare'> {
-  const { activity, operations, find, snapshots } = context;
+/** Compares two moments of a sandbox. Now is a temporary snapshot, for as long as the comparison lasts. */
+export function compareVerb({
+  activity,
+  backend,
+  lookup,
+  onError,
+  operations,
+  records: { snapshots },
+  registry,
+  waker,
+}: Pick<Core, 'activity' | 'backend' | 'lookup' | 'onError' | 'operations' | 'records'> & {
+  registry: SnapshotRegistry;
+  waker: Waker;
+}): Pick<TravelVerbs, 'compare'> {
+  const takeTemporary = (id: SandboxId, principal: Principal) =>
+    operations.claim(id, 'compare', () =>
+      operations.enqueue(id, async () => {
+        const row = await waker.ensureUnarchived(lookup.reload({ id }));
+        const quiet = activity.count(id, 'command') === 0;
+        return registry.take(
+          row,
+          { cause: 'request', memory: false, quiet, becomesBase: false, temporary: true },
+          principal,
+        );
+      }),
+    );
+
   return {
     async compare(principal, ref, request, options) {
       const { from, to } = CompareSchema.parse(request);
-      const { id, project } = find(principal, ref);
-      let passing: SnapshotRow | undefined;
+      const { id, project } = lookup.find(principal, ref);
+      let temporary: SnapshotRow | undefined;
 
-      const now = () =>
-        operations.declare(id, 'compare', () =>
-          operations.run(id, async () => {
-            const row = await pausing.present(context.again({ id }));
-            const quiet = activity.count(id, 'command') === 0;
-            return registry.take(
-              row,
-              { cause: 'request', memory: false, quiet, stands: false, passing: true },
-              principal,
-            );
-          }),
-        );
-      const side = async (which: SnapshotRef) => {
-        if (which !== 'now') return registry.using(registry.resolve(project, which, id), async (row) => row);
-        return (passing ??= await now());
+      const snapshotOf = async (side: SnapshotRef) => {
+        if (side !== 'now') return registry.using(registry.resolve(project, side, id), async (row) => row);
+        return (temporary ??= await takeTemporary(id, principal));
       };
       const release = async () => {
-        if (!passing) return;
-        const row = snapshots.get(passing.id);
-        passing = undefined;
+        const row = temporary && snapshots.get(temporary.id);
+        temporary = undefined;
         if (row) await registry.drop(row, undefined, 'compared');
       };
+      const show = (row: SnapshotRow) => (row === temporary ? null : showSnapshot(row));
 
       try {
-        const backend = snapshotting(context);
-        const [before, after] = [await side(from), await side(to)];
+        const travel = requireSnapshots(backend);
+        const [before, after] = [await snapshotOf(from), await snapshotOf(to)];
         return {
-          from: before.state === 'passing' ? null : showSnapshot(before),
-          to: after.state === 'passing' ? null : showSnapshot(after),
-          changes: backend.changes(before.id, after.id, options),
-          before: backend.snapshotFiles(before.id),
-          after: backend.snapshotFiles(after.id),
+          from: show(before),
+          to: show(after),
+          changes: travel.changes(before.id, after.id, options),
+          before: travel.snapshotFiles(before.id),
+          after: travel.snapshotFiles(after.id),
           release,
         };
       } catch (error) {
-        await release().catch(context.onError);
+        await release().catch(onError);
         throw error;
       }
     },

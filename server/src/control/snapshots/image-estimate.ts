@@ -1,19 +1,15 @@
 import { isCayError } from '@cay/sdk/protocol';
-import { canSnapshot } from '../../backends/backend.ts';
-import type { Context } from '../context.ts';
+import type { Core } from '../core.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 
-/**
- * How much memory would have to be written to keep the processes of a sandbox: what they use now, or may use
- * at most.
- */
+/** How many bytes a memory image of the sandbox takes: what its processes use now, or may use at most. */
 export async function imageEstimate(
-  { backend, capabilities }: Pick<Context, 'backend' | 'capabilities'>,
+  { backend, capabilities }: Pick<Core, 'backend' | 'capabilities'>,
   row: SandboxRow,
   memory: boolean | 'if possible',
 ): Promise<number> {
-  if (memory === false || !capabilities.abilities.memorySnapshots || !canSnapshot(backend)) return 0;
-  // The image of one that hibernates becomes another name of the same files.
+  if (memory === false || !capabilities.abilities.memorySnapshots || !backend.ability('snapshots')) return 0;
+  // The image of a hibernated sandbox is linked, not written again.
   if (row.pausedAs === 'hibernated') return 0;
   if (row.state !== 'active' && row.pausedAs !== 'frozen') return 0;
   try {

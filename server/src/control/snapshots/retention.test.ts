@@ -29,7 +29,7 @@ const bound = fc.option(fc.integer({ min: 1, max: 20 }), { nil: null });
 const age = fc.option(fc.integer({ min: 0, max: 1000 }), { nil: null });
 
 describe('retention', () => {
-  it('never lets go a turn with a name, the newest, or one that something needs', () => {
+  it('never prunes a turn with a name, the newest, or one that something needs', () => {
     fc.assert(
       fc.property(turns, bound, age, (all, keepLast, maxAgeMs) => {
         const needed = new Set(all.filter((turn) => turn.needed).map(({ id }) => id));
@@ -41,7 +41,7 @@ describe('retention', () => {
     );
   });
 
-  it('lets go all others beyond the last so many, and all others that are too old, and none else', () => {
+  it('prunes all others that are too many or too old, and no more', () => {
     fc.assert(
       fc.property(turns, bound, age, (all, keepLast, maxAgeMs) => {
         const going = new Set(prunable(all, { keepLast, maxAgeMs }, 5000, () => false));

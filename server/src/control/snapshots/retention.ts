@@ -1,95 +1,101 @@
 import type { Retention, SnapshotId } from '@cay/sdk/protocol';
-import type { Context } from '../context.ts';
+import type { Core } from '../core.ts';
 import type { SnapshotRegistry } from './snapshot-registry.ts';
 
-/** A snapshot that is one of a row: a turn, or what a sandbox was before a rollback. */
+/** One of a series of snapshots: the turns of a sandbox, or what it was before its rollbacks. */
 export interface Kept {
   id: SnapshotId;
-  /** The greater the later. */
+  /** Greater is later. */
   order: number;
   name: string | null;
   createdAtMs: number;
 }
 
 /**
- * Those of a row that a retention lets go: those beyond the last so many, and those that are too old. Never
- * one with a name, never the newest, never one that something needs.
+ * The snapshots of a series that its retention does not keep: all but the last `keepLast`, and those older
+ * than `maxAgeMs`. Never one with a name, never the newest, never one that something needs.
  */
 export function prunable(
-  row: readonly Kept[],
+  series: readonly Kept[],
   { keepLast, maxAgeMs }: Retention,
   nowMs: number,
-  needed: (id: SnapshotId) => boolean,
+  isNeeded: (id: SnapshotId) => boolean,
 ): SnapshotId[] {
-  return row
+  return series
     .toSorted((one, other) => other.order - one.order)
     .filter(({ name, id, createdAtMs }, index) => {
       const beyond = keepLast !== null && index >= keepLast;
       const old = maxAgeMs !== null && nowMs - createdAtMs > maxAgeMs;
-      return index > 0 && name === null && (beyond || old) && !needed(id);
+      return index > 0 && name === null && (beyond || old) && !isNeeded(id);
     })
     .map(({ id }) => id);
 }
 
 export interface Retaining {
-  /** Its turns or its retention have changed: prunes soon. */
+  /** A sandbox has a new turn, rollback or retention: prunes its snapshots soon. */
   changed(sandbox: string): void;
-  /** Settles when what was begun is done. */
-  settled(): Promise<void>;
-  close(): void;
+  /** Prunes every minute too, for the age of snapshots. */
+  start(): void;
+  /** Resolves when the pruning under way is done. */
+  close(): Promise<void>;
 }
 
-const LOOK_EVERY_MS = 60_000;
+const PRUNE_EVERY_MS = 60_000;
 
-/**
- * Prunes turns and what rollbacks have kept as each sandbox's retention says, after each of them and every so
- * often for their age.
- */
-export function openRetaining(context: Context, registry: SnapshotRegistry): Retaining {
-  const { clock, onError, sandboxes, snapshots } = context;
-  const pruning = new Map<string, Promise<void>>();
-  const again = new Set<string>();
-  const timer = setInterval(() => {
+/** Prunes turns and the snapshots of rollbacks as each sandbox's retention says. */
+export function openRetaining({
+  clock,
+  onError,
+  records: { sandboxes, snapshots },
+  registry,
+}: Pick<Core, 'clock' | 'onError' | 'records'> & { registry: SnapshotRegistry }): Retaining {
+  const underWay = new Map<string, Promise<void>>();
+  /** Sandboxes that changed while they were being pruned. */
+  const changed = new Set<string>();
+  let timer: NodeJS.Timeout | undefined;
+
+  async function prune(sandbox: string): Promise<void> {
+    const row = sandboxes.get(sandbox);
+    if (!row?.retention) return;
+    const { retention } = row;
+    const all = snapshots.list({ project: row.project, sandbox });
+    const turns = all.flatMap(({ turn, ...rest }) => (turn === null ? [] : [{ ...rest, order: turn }]));
+    const rollbacks = snapshots.beforeRollbacks(sandbox).map((kept, index) => ({ ...kept, order: -index }));
+    const going = new Set<SnapshotId>(
+      [turns, rollbacks].flatMap((series) => prunable(series, retention, clock.ageing(), registry.isNeeded)),
+    );
+    await registry.dropUnneeded(all.filter(({ id }) => going.has(id)));
+    await registry.dropAbandoned(row);
+  }
+
+  function pruneAll(): void {
     try {
       for (const { id } of sandboxes.withRetention()) retaining.changed(id);
     } catch (error) {
       onError(error);
     }
-  }, LOOK_EVERY_MS);
-  timer.unref();
-
-  async function prune(sandbox: string): Promise<void> {
-    const row = sandboxes.get(sandbox);
-    if (!row?.retention) return;
-    const all = snapshots.list({ project: row.project, sandbox });
-    const turns = all.flatMap(({ turn, ...rest }) => (turn === null ? [] : [{ ...rest, order: turn }]));
-    const rollbacks = snapshots.beforeRollbacks(sandbox).map((kept, index) => ({ ...kept, order: -index }));
-    const { retention } = row;
-    const going = new Set<SnapshotId>(
-      [turns, rollbacks].flatMap((some) => prunable(some, retention, clock.ageing(), registry.needed)),
-    );
-    await registry.dropUnneeded(all.filter(({ id }) => going.has(id)));
-    await registry.dropLeft(row);
   }
 
   const retaining: Retaining = {
     changed(sandbox) {
-      // What is being done may have looked before this change.
-      if (pruning.has(sandbox)) return void again.add(sandbox);
+      if (underWay.has(sandbox)) return void changed.add(sandbox);
       const pruned = Promise.resolve()
         .then(() => prune(sandbox))
         .catch(onError)
         .finally(() => {
-          pruning.delete(sandbox);
-          if (again.delete(sandbox)) retaining.changed(sandbox);
+          underWay.delete(sandbox);
+          if (changed.delete(sandbox)) retaining.changed(sandbox);
         });
-      pruning.set(sandbox, pruned);
+      underWay.set(sandbox, pruned);
     },
-    async settled() {
-      again.clear();
-      await Promise.all(pruning.values());
+    start() {
+      timer = setInterval(pruneAll, PRUNE_EVERY_MS).unref();
     },
-    close: () => clearInterval(timer),
+    async close() {
+      clearInterval(timer);
+      changed.clear();
+      await Promise.all(underWay.values());
+    },
   };
   return retaining;
 }

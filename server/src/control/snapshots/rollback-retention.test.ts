@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { asked, installation, memoryBackend } from '../testing/test-control.ts';
 
-it('what rollbacks have kept is let go as the retention says, but never the newest', async () => {
+it('the snapshots of rollbacks are pruned by retention, but never the newest', async () => {
   const place = installation();
   const { control, principal, errors } = await place.open(memoryBackend());
   const { sandbox } = await control.create(principal, asked({ retention: { keepLast: 2 } }));

@@ -1,201 +1,211 @@
 /**
- * Puts a sandbox back to one of its snapshots. What it was is kept first, so that nothing is lost whatever
- * happens next; then the intent is recorded, and a server that finds it after a crash sees whether it was
- * done.
+ * Puts a sandbox back to one of its snapshots, in these steps:
+ *
+ * 1. the intent is recorded: the target, and the id of the snapshot that keeps what the sandbox is now
+ * 2. that snapshot is taken
+ * 3. the backend rolls back
+ * 4. one transaction records the result and deletes the intent
+ *
+ * A server that finds the intent after a crash compares incarnations: another one than recorded means that
+ * step 3 was done. A failure at any step leaves the sandbox as it was.
  */
 import {
   CayError,
   RollbackSchema,
   isCayError,
   newId,
+  type Rollback,
+  type RolledBack,
   type SandboxId,
   type SnapshotId,
 } from '@cay/sdk/protocol';
 import type { Observation } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
-import { withHint } from '../pausing/archive.ts';
-import { snapshotting, type Context } from '../context.ts';
-import type { TravelVerbs } from '../control.ts';
-import type { SnapshotRegistry } from './snapshot-registry.ts';
-import type { Pausing } from '../pausing/pausing.ts';
-import type { Principal } from '../tenants/principal.ts';
+import { retry } from '../../lib/retry.ts';
 import type { RollbackOperation, SandboxRow } from '../../records/sandboxes.ts';
-import { showSnapshot } from '../../records/snapshots.ts';
-import { retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
+import { showSnapshot, type SnapshotRow } from '../../records/snapshots.ts';
+import { DISK_FULL_RETRY_MS, retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
+import type { Core } from '../core.ts';
+import type { Waker } from '../pausing/wake.ts';
+import type { Settler } from '../recovery/settle-sandbox.ts';
+import type { StateRecorder } from '../sandboxes/record-state.ts';
+import type { Principal } from '../tenants/principal.ts';
+import { withMemoryHint } from './memory-errors.ts';
+import { requireSnapshots } from './require-snapshots.ts';
+import type { Retaining } from './retention.ts';
+import type { SnapshotRegistry } from './snapshot-registry.ts';
+import type { TravelVerbs } from './snapshot.ts';
 
 export interface RollingBack extends Pick<TravelVerbs, 'rollback'> {
   /**
-   * In line: finishes a rollback that was recorded. Resolves the sandbox as it is then, rolled back or as it
-   * was.
+   * Finishes a rollback that an earlier server recorded, or gives it up. Call this from the sandbox's queue.
    */
   finish(row: SandboxRow, operation: RollbackOperation, observed: Observation): Promise<void>;
 }
 
+/** `details.reason` of a rollback that was done and cannot be recorded yet. */
 const UNRECORDED = 'unrecorded';
 
-export function openRollingBack(
-  context: Context,
-  registry: SnapshotRegistry,
-  pausing: Pausing,
-  onRolledBack: (id: SandboxId) => void,
-): RollingBack {
-  const { activity, database, operations, find, lifecycle, note, onError, sandboxes, show, snapshots } =
-    context;
-
-  /** Records where the sandbox stands now. */
-  function landed(
-    id: SandboxId,
-    operation: RollbackOperation,
-    observed: Observation,
-    principal?: Principal,
-    cause?: string,
-  ): SandboxRow {
-    const { to, kept, memory } = operation;
-    return database.transaction(() => {
-      sandboxes.update(id, { base: to, operation: null });
-      const after = lifecycle.standing(context.again({ id }), observed);
-      note('sandbox.rolled_back', after, principal, {
-        to,
-        kept,
-        memory,
-        ...(cause !== undefined && { cause }),
-      });
-      return after;
-    });
+export function openRollingBack({
+  activity,
+  backend,
+  drainLogs,
+  lookup,
+  onError,
+  operations,
+  recordEvent,
+  records: { database, sandboxes, snapshots },
+  registry,
+  retention,
+  settler,
+  state,
+  waker,
+}: Pick<
+  Core,
+  'activity' | 'backend' | 'drainLogs' | 'lookup' | 'onError' | 'operations' | 'recordEvent' | 'records'
+> & {
+  registry: SnapshotRegistry;
+  retention: Retaining;
+  settler: Settler;
+  state: StateRecorder;
+  waker: Waker;
+}): RollingBack {
+  /** Step 1. */
+  function recordIntent(id: SandboxId, target: SnapshotRow, memory: boolean): RollbackOperation {
+    const operation: RollbackOperation = { kind: 'rollback', to: target.id, memory, kept: newId('snap') };
+    sandboxes.update(id, { operation });
+    return operation;
   }
 
-  /** Goes there, or stays: a result that cannot be recorded is undone. */
-  async function go(
+  /** Step 2. */
+  async function keepCurrent(row: SandboxRow, id: SnapshotId, principal: Principal): Promise<void> {
+    if (row.state === 'active') await drainLogs(row.id).catch(onError);
+    const quiet = activity.count(row.id, 'command') === 0;
+    await registry.take(
+      row,
+      { id, cause: 'rollback', memory: 'if possible', quiet, becomesBase: false },
+      principal,
+    );
+    await faultPoint('control.rollback.recorded');
+  }
+
+  /** Steps 3 and 4. A result that cannot be recorded is undone. */
+  async function goBack(
     row: SandboxRow,
     operation: RollbackOperation,
-    principal: Principal | undefined,
+    principal: Principal,
   ): Promise<SandboxRow> {
-    const backend = snapshotting(context);
-    const observed = await backend.rollback(row.id, operation.to, { memory: operation.memory });
+    const travel = requireSnapshots(backend);
+    const observed = await travel.rollback(row.id, operation.to, { memory: operation.memory });
     try {
       await faultPoint('control.rollback.done');
-      return landed(row.id, operation, observed, principal);
+      return recordResult(row.id, operation, observed, { principal });
     } catch (error) {
       const kept = snapshots.get(operation.kept);
       if (!kept) throw error;
-      const back = await backend.rollback(row.id, kept.id, { memory: kept.memory }).catch(onError);
-      // What cannot be undone either has happened.
-      if (!back) throw landSoon(row.id, operation, observed, error);
-      lifecycle.standing(context.again(row), back);
+      const undone = await travel.rollback(row.id, kept.id, { memory: kept.memory }).catch(onError);
+      if (!undone) throw recordResultLater(row.id, operation, observed, error);
+      state.asObserved(lookup.reload(row), undone);
       throw error;
     }
   }
 
+  function recordResult(
+    id: SandboxId,
+    { to, kept, memory }: RollbackOperation,
+    observed: Observation,
+    { principal, cause }: { principal?: Principal; cause?: string } = {},
+  ): SandboxRow {
+    return database.transaction(() => {
+      sandboxes.update(id, { base: to, operation: null });
+      const after = state.asObserved(lookup.reload({ id }), observed);
+      const data = { to, kept, memory, ...(cause !== undefined && { cause }) };
+      recordEvent('sandbox.rolled_back', after, principal, data);
+      return after;
+    });
+  }
+
   /**
-   * Records where the sandbox stands as soon as that can be done; a server that dies before sees it by the
-   * operation.
+   * The rollback can be neither recorded nor undone. It is recorded in the background, or by the next server.
    */
-  function landSoon(
+  function recordResultLater(
     id: SandboxId,
     operation: RollbackOperation,
     observed: Observation,
     cause: unknown,
   ): CayError {
-    const land = async () => {
-      if (!isUnderWay(sandboxes.get(id), operation)) return;
-      try {
-        landed(id, operation, observed);
-      } catch (error) {
-        landSoon(id, operation, observed, error);
-      }
-    };
-    retryOnDiskFull(() => operations.run(id, land).catch(onError));
+    const record = () =>
+      operations.enqueue(id, async () => {
+        if (isUnderWay(sandboxes.get(id), operation)) recordResult(id, operation, observed);
+      });
+    const delayMs = DISK_FULL_RETRY_MS;
+    retry(record, { isTransient: () => true, onError, delayMs, firstDelayMs: delayMs }).catch(onError);
     return new CayError(
       'unavailable',
       `Sandbox "${id}" has been rolled back to "${operation.to}", which cannot be recorded yet`,
-      {
-        details: { reason: UNRECORDED, kept: operation.kept },
-        cause,
-      },
+      { details: { reason: UNRECORDED, kept: operation.kept }, cause },
     );
   }
 
-  /** Nothing comes of the operation. A server that dies before this is noted sees so itself. */
-  function forget(id: SandboxId, operation: RollbackOperation): void {
-    try {
+  /** The sandbox is as it was: deletes the intent, and the snapshot that was taken for the rollback. */
+  async function giveUp(id: SandboxId, operation: RollbackOperation): Promise<void> {
+    await retryOnDiskFull(() => {
       if (isUnderWay(sandboxes.get(id), operation)) sandboxes.update(id, { operation: null });
-    } catch (error) {
-      onError(error);
-      if (isCayError(error, 'resource_exhausted')) retryOnDiskFull(() => forget(id, operation));
-    }
+    }, onError);
+    await dropKept(operation.kept);
   }
 
   async function dropKept(id: SnapshotId): Promise<void> {
-    try {
+    await retryOnDiskFull(async () => {
       const kept = snapshots.get(id);
       if (kept?.state === 'kept') await registry.drop(kept, undefined, 'rollback failed');
-    } catch (error) {
-      onError(error);
-      // A disk that was too full for the rollback is too full to note the removal, for a while.
-      if (isCayError(error, 'resource_exhausted')) retryOnDiskFull(() => dropKept(id));
-    }
+    }, onError);
+  }
+
+  /** In the sandbox's queue, with its gate closed. */
+  async function rollBack(
+    id: SandboxId,
+    { to, memory }: Required<Rollback>,
+    principal: Principal,
+  ): Promise<RolledBack> {
+    const row = await waker.ensureAwake(lookup.reload({ id }));
+    const target = registry.resolve(row.project, to, id);
+    return registry.using(target, async () => {
+      const operation = recordIntent(id, target, memory);
+      try {
+        await keepCurrent(row, operation.kept, principal);
+        const after = await goBack(row, operation, principal);
+        retention.changed(id);
+        return { sandbox: lookup.show(after), kept: showSnapshot(snapshots.get(operation.kept)!) };
+      } catch (error) {
+        if (isCayError(error) && error.details['reason'] === UNRECORDED) throw error;
+        await giveUp(id, operation);
+        throw withMemoryHint(error);
+      }
+    });
   }
 
   return {
     async rollback(principal, ref, request) {
-      const { to, memory } = RollbackSchema.parse(request);
-      const { id, project } = find(principal, ref);
-      return operations.declare(id, 'rollback', () =>
-        activity.closed(id, () =>
-          operations.run(id, async () => {
-            const row = await pausing.present(context.again({ id }), { running: true });
-            const target = registry.resolve(project, to, id);
-            return registry.using(target, async () => {
-              const operation: RollbackOperation = {
-                kind: 'rollback',
-                to: target.id,
-                memory,
-                kept: newId('snap'),
-              };
-              sandboxes.update(id, { operation });
-              try {
-                if (row.state === 'active') await context.drain(id).catch(onError);
-                const quiet = activity.count(id, 'command') === 0;
-                await registry.take(
-                  row,
-                  { id: operation.kept, cause: 'rollback', memory: 'if possible', quiet, stands: false },
-                  principal,
-                );
-                await faultPoint('control.rollback.recorded');
-                const after = await go(row, operation, principal);
-                onRolledBack(id);
-                return { sandbox: show(after), kept: showSnapshot(snapshots.get(operation.kept)!) };
-              } catch (error) {
-                if (error instanceof CayError && error.details['reason'] === UNRECORDED) throw error;
-                // The backend has left it as it was: what was kept for the case is of no use to anybody.
-                forget(id, operation);
-                await dropKept(operation.kept);
-                throw withHint(error);
-              }
-            });
-          }),
-        ),
-      );
+      const parsed = RollbackSchema.parse(request);
+      const { id } = lookup.find(principal, ref);
+      const inQueue = () => operations.enqueue(id, () => rollBack(id, parsed, principal));
+      return operations.claim(id, 'rollback', () => activity.withGateClosed(id, inQueue));
     },
 
     async finish(row, operation, observed) {
-      // Nothing happens to a sandbox before what it was is kept.
-      if (snapshots.get(operation.kept)?.state !== 'kept') {
-        sandboxes.update(row.id, { operation: null });
-        lifecycle.settle(context.again(row), observed);
+      const isKept = snapshots.get(operation.kept)?.state === 'kept';
+      if (isKept && observed.incarnation !== row.incarnation) {
+        recordResult(row.id, operation, observed, { cause: 'recovery' });
         return;
       }
-      // Another incarnation than the one it was recorded of: it is done already.
-      if (observed.incarnation !== row.incarnation) {
-        landed(row.id, operation, observed, undefined, 'recovery');
-        return;
-      }
-      // It was never done. The caller may have been told that it cannot be, by a server whose disk was too
-      // full to note that, and has written since: the sandbox stays as it is.
+      // It was not done, and is not done now: its caller may have got an error, from a server whose disk was
+      // too full to delete the intent, and may have written to the sandbox since.
       sandboxes.update(row.id, { operation: null });
-      lifecycle.settle(context.again(row), observed);
-      // Of one that rests not every backend counts incarnations: what it may have been is kept.
-      if (observed.phase === 'ready') await dropKept(operation.kept);
+      settler.settle(lookup.reload(row), observed);
+      // Not every backend counts incarnations of a sandbox without processes, so only a running one proves
+      // that the kept snapshot is of no use.
+      if (isKept && observed.phase === 'ready') await dropKept(operation.kept);
     },
   };
 }

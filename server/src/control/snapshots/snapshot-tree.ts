@@ -3,8 +3,8 @@ import type { SandboxRow } from '../../records/sandboxes.ts';
 import { showSnapshot, type SnapshotRow } from '../../records/snapshots.ts';
 
 /**
- * The tree that a sandbox stands in: all snapshots that hang together with its own by their parents, and the
- * sandboxes on them. Snapshots of one sandbox belong together also where what joined them was removed.
+ * The snapshot tree of a sandbox: all snapshots that are connected with its own by parents, and the sandboxes
+ * based on them. Snapshots of one sandbox belong together even if those between them were removed.
  */
 export function snapshotTree(
   sandbox: SandboxRow,
@@ -29,7 +29,7 @@ export function snapshotTree(
   for (const { id, base } of sandboxes) if (base !== null) join(id, base);
 
   const together = new Set([sandbox.id as string]);
-  // A set is walked through to what is added to it meanwhile.
+  // Iterating a set visits members that are added meanwhile.
   for (const id of together) for (const other of joined.get(id) ?? []) together.add(other);
 
   const standing = sandboxes.filter(({ id, state }) => together.has(id) && state !== 'destroying');

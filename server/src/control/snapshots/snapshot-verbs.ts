@@ -1,79 +1,64 @@
-import {
-  CayError,
-  ImportSnapshotSchema,
-  SandboxSpecSchema,
-  TakeSnapshotSchema,
-  TakeTurnSchema,
-  newId,
-} from '@cay/sdk/protocol';
-import { faultPoint } from '../../lib/fault-point.ts';
-import { invalidArchive } from '../pausing/archive.ts';
-import { choosePlatform } from '../placement/choose-platform.ts';
-import { snapshotting, type Context } from '../context.ts';
-import type { SnapshotVerbs } from '../control.ts';
-import type { SnapshotRegistry } from './snapshot-registry.ts';
-import { formatCursor, parseCursor, parseLabels } from '../listing.ts';
-import type { Pausing } from '../pausing/pausing.ts';
+import { TakeSnapshotSchema, TakeTurnSchema } from '@cay/sdk/protocol';
 import { showSnapshot } from '../../records/snapshots.ts';
+import type { Core } from '../core.ts';
+import { formatCursor, parseCursor, parseLabels } from '../listing.ts';
+import type { Waker } from '../pausing/wake.ts';
+import type { Principal } from '../tenants/principal.ts';
+import { requireSnapshots } from './require-snapshots.ts';
 import type { Retaining } from './retention.ts';
+import type { SnapshotRegistry } from './snapshot-registry.ts';
 import { snapshotTree } from './snapshot-tree.ts';
+import type { SnapshotVerbs } from './snapshot.ts';
 
-export function snapshotVerbs(
-  context: Context,
-  registry: SnapshotRegistry,
-  pausing: Pausing,
-  retaining: Retaining,
-): SnapshotVerbs {
-  const {
-    activity,
-    archives,
-    database,
-    operations,
-    find,
-    note,
-    now,
-    pressure,
-    quota,
-    sandboxes,
-    seal,
-    snapshots,
-  } = context;
-  const sandboxOf = (principal: Parameters<typeof find>[0], ref: string | undefined) =>
-    ref === undefined ? undefined : find(principal, ref).id;
+export function snapshotVerbs({
+  activity,
+  archives,
+  backend,
+  lookup,
+  operations,
+  recordEvent,
+  records: { sandboxes, snapshots },
+  registry,
+  retention,
+  waker,
+}: Pick<Core, 'activity' | 'archives' | 'backend' | 'lookup' | 'operations' | 'recordEvent' | 'records'> & {
+  registry: SnapshotRegistry;
+  retention: Retaining;
+  waker: Waker;
+}): Omit<SnapshotVerbs, 'importSnapshot'> {
+  const sandboxOf = (principal: Principal, ref: string | undefined) =>
+    ref === undefined ? undefined : lookup.find(principal, ref).id;
 
   return {
     async snapshot(principal, ref, request) {
       const { name, labels, memory } = TakeSnapshotSchema.parse(request);
-      const { id } = find(principal, ref);
-      return operations.declare(id, 'snapshot', () =>
-        operations.run(id, async () => {
-          const row = await pausing.present(context.again({ id }), { thawed: memory });
-          const quiet = activity.count(id, 'command') === 0;
-          return showSnapshot(
-            await registry.take(
-              row,
-              { cause: 'request', name, labels, memory, quiet, stands: true },
-              principal,
-            ),
-          );
-        }),
-      );
+      const { id } = lookup.find(principal, ref);
+      const take = async () => {
+        const row = await waker.ensureUnarchived(lookup.reload({ id }), { thaw: memory });
+        const quiet = activity.count(id, 'command') === 0;
+        return registry.take(
+          row,
+          { cause: 'request', name, labels, memory, quiet, becomesBase: true },
+          principal,
+        );
+      };
+      return showSnapshot(await operations.claim(id, 'snapshot', () => operations.enqueue(id, take)));
     },
 
     async turn(principal, ref, request) {
       const { name, labels, memory, waitMs } = TakeTurnSchema.parse(request);
-      const { id } = find(principal, ref);
-      return operations.declare(id, 'turn', async () => {
-        const quiet = await activity.without(id, ['command'], waitMs);
-        const taken = await operations.run(id, async () => {
-          const row = await pausing.present(context.again({ id }), { thawed: memory });
+      const { id } = lookup.find(principal, ref);
+      return operations.claim(id, 'turn', async (signal) => {
+        const quiet = await activity.waitUntilNone(id, ['command'], waitMs, signal);
+        const taken = await operations.enqueue(id, async () => {
+          const row = await waker.ensureUnarchived(lookup.reload({ id }), { thaw: memory });
           return registry.take(
             row,
-            { cause: 'turn', name, labels, memory, quiet, numbered: true, stands: true },
+            { cause: 'turn', name, labels, memory, quiet, numbered: true, becomesBase: true },
             principal,
           );
         });
-        retaining.changed(id);
+        retention.changed(id);
         return showSnapshot(taken);
       });
     },
@@ -82,11 +67,11 @@ export function snapshotVerbs(
       const labels = parseLabels(query.label);
       const after = query.cursor === undefined ? undefined : parseCursor(query.cursor);
       const { project } = principal;
-      // A sandbox that is gone is still named by its id, by those who have snapshots of it.
-      const left =
+      // A removed sandbox is still named by its id if snapshots of it are left.
+      const hasSnapshots =
         query.sandbox !== undefined &&
         snapshots.list({ project, sandbox: query.sandbox, limit: 1 }).length > 0;
-      const sandbox = left ? query.sandbox : sandboxOf(principal, query.sandbox);
+      const sandbox = hasSnapshots ? query.sandbox : sandboxOf(principal, query.sandbox);
       const rows = snapshots.list({ project, sandbox, labels, after, limit: query.limit + 1 });
       const page = rows.slice(0, query.limit);
       const last = rows.length > query.limit ? page.at(-1) : undefined;
@@ -97,114 +82,26 @@ export function snapshotVerbs(
       showSnapshot(registry.resolve(principal.project, ref, sandboxOf(principal, sandbox))),
 
     async removeSnapshot(principal, ref, { sandbox } = {}) {
-      await registry.drop(
-        registry.resolve(principal.project, ref, sandboxOf(principal, sandbox)),
-        principal,
-        'request',
-      );
+      const row = registry.resolve(principal.project, ref, sandboxOf(principal, sandbox));
+      await registry.drop(row, principal, 'request');
     },
 
     async exportSnapshot(principal, ref, { sandbox, signal } = {}) {
       const row = registry.resolve(principal.project, ref, sandboxOf(principal, sandbox));
+      const { store, seal } = archives;
       const data =
-        !row.here && row.object !== null && archives
-          ? archives.get(row.object, { signal })
-          : snapshotting(context).exportSnapshot(row.id, { signal, seal });
-      note('snapshot.exported', { id: row.sandbox, project: row.project }, principal, { snapshot: row.id });
-      return { snapshot: showSnapshot(row), data };
-    },
-
-    async importSnapshot(principal, data, request, options) {
-      const { name, labels, platform, allowForeignMemory } = ImportSnapshotSchema.parse(request);
-      if (allowForeignMemory && principal.role !== 'admin') {
-        throw new CayError(
-          'permission_denied',
-          'Only an admin may take in memory that this installation has not signed',
-          {
-            hint: 'import it without memory: its files are kept',
-          },
-        );
-      }
-      if (platform !== undefined) choosePlatform(context.backend, { platform, labels });
-      const backend = snapshotting(context);
-      const id = newId('snap');
-      // Until it has come in nobody knows what it is of; the record only says that something may be there.
-      const unknown = SandboxSpecSchema.parse({});
-      using coming = quota.begin(principal.project, 'imports', ['uploadBytes', 'snapshotBytes']);
-      coming.add(0);
-      quota.requireRoom(principal.project, 'snapshots', 1);
-      pressure.admit({ memoryBytes: null, diskBytes: null }, { starts: false, platform });
-      snapshots.insert({
-        id,
-        project: principal.project,
-        sandbox: newId('sbx'),
-        parent: null,
-        name: null,
-        turn: null,
-        cause: 'import',
-        labels,
-        memory: false,
-        runtime: null,
-        spec: unknown,
-        quiet: true,
-        state: 'taking',
-        here: true,
-        object: null,
-        fileBytes: null,
-        memoryBytes: null,
-        createdAtMs: now(),
+        !row.here && row.object !== null && store
+          ? store.get(row.object, { signal })
+          : requireSnapshots(backend).exportSnapshot(row.id, { signal, seal });
+      recordEvent('snapshot.exported', { id: row.sandbox, project: row.project }, principal, {
+        snapshot: row.id,
       });
-      try {
-        await faultPoint('control.import.recorded');
-        const admit = (bytes: number) => coming.add(bytes);
-        const facts = await backend.importSnapshot(id, data, {
-          ...options,
-          platform,
-          seal,
-          foreignMemory: allowForeignMemory,
-          admit,
-        });
-        await faultPoint('control.import.taken');
-        // What an archive says is a stranger's word.
-        const spec = SandboxSpecSchema.safeParse(facts.spec);
-        if (!spec.success) throw invalidArchive(spec.error);
-        return database.transaction(() => {
-          const draft = snapshots.get(id)!;
-          snapshots.delete(id);
-          const { memory, memoryBytes = null, memoryDropped = null } = facts;
-          const runtime = memory ? (facts.runtime ?? null) : null;
-          const fileBytes = facts.fileBytes ?? coming.bytes - (memoryBytes ?? 0);
-          const { sandbox } = facts;
-          snapshots.insert({
-            ...draft,
-            sandbox,
-            name: name ?? null,
-            spec: spec.data,
-            memory,
-            runtime,
-            fileBytes,
-            memoryBytes,
-            state: 'kept',
-          });
-          const row = snapshots.get(id)!;
-          const told = {
-            snapshot: id,
-            memory,
-            ...(memoryDropped && { memoryDropped }),
-            ...(allowForeignMemory && { allowForeignMemory }),
-          };
-          note('snapshot.imported', { id: row.sandbox, project: row.project }, principal, told);
-          return { ...showSnapshot(row), memoryDropped };
-        });
-      } catch (error) {
-        await backend.removeSnapshot(id).then(() => snapshots.delete(id), context.onError);
-        throw error;
-      }
+      return { snapshot: showSnapshot(row), data };
     },
 
     tree: (principal, ref) =>
       snapshotTree(
-        find(principal, ref),
+        lookup.find(principal, ref),
         sandboxes.list({ project: principal.project }),
         snapshots.list({ project: principal.project }),
       ),

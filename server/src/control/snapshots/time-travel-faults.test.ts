@@ -1,6 +1,6 @@
 /**
- * The control plane dies, or something fails, between any two steps: afterwards every sandbox is as before or
- * as after, and nothing is left over.
+ * The control plane is killed, or a step fails, at every fault point. Afterwards each sandbox is as before or
+ * as after the operation, and nothing is left over.
  */
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,9 +23,9 @@ interface Scenario {
   /** Before the operation: the sandbox "box" has a file with "one" in turn 1, and "two" now. */
   prepare?(test: TestControl): Promise<unknown>;
   operation(test: TestControl): Promise<unknown>;
-  /** What the file may have afterwards. */
+  /** The possible texts of the file afterwards. */
   texts: string[];
-  /** How many sandboxes there may be. */
+  /** The possible numbers of sandboxes. */
   sandboxes?: number[];
 }
 
@@ -201,7 +201,7 @@ async function prepared({ prepare }: Scenario): Promise<TestControl> {
   return test;
 }
 
-/** The records say what there is: nothing is missing and nothing is left over, here or in the store. */
+/** Records, backend and archive store agree: nothing is missing and nothing is left over. */
 async function agree({
   control,
   principal,
@@ -279,13 +279,13 @@ describe('a control plane that is killed', () => {
   });
 });
 
-/** The backend as one process reaches it: when that is dead nothing it had in mind happens any more. */
+/** The backend as one process reaches it: once that process is killed, its calls do nothing. */
 function mortal(inner: typeof backend): { backend: typeof backend; die(): void } {
   let dead = false;
   const reached = new Proxy(inner, {
     get(target, name) {
       const value = Reflect.get(target, name) as unknown;
-      if (typeof value !== 'function') return value;
+      if (typeof value !== 'function' || name === 'ability') return value;
       return (...given: unknown[]) =>
         dead ? new Promise(() => {}) : (value.apply(target, given) as unknown);
     },
@@ -293,7 +293,7 @@ function mortal(inner: typeof backend): { backend: typeof backend; die(): void }
   return { backend: reached, die: () => void (dead = true) };
 }
 
-describe('a control plane that is killed again and again, whatever it does', () => {
+describe('a control plane that is killed again and again during random operations', () => {
   it('loses nothing and leaves nothing over', { timeout: 60_000 }, async () => {
     const step = fc.record({
       name: fc.constantFrom(...Object.keys(SCENARIOS)),
@@ -318,7 +318,7 @@ describe('a control plane that is killed again and again, whatever it does', () 
         for (const { name, afterMs } of steps) {
           const { prepare, operation } = SCENARIOS[name]!;
           setTimeout(() => {
-            // What is refused, and what goes down with the process, is nobody's business here.
+            // Operations that are refused, or cut short by the kill, are expected.
             (async () => {
               await prepare?.(first);
               await operation(first);
@@ -331,7 +331,7 @@ describe('a control plane that is killed again and again, whatever it does', () 
         armFaultPoints();
         const second = await place.open(backend);
         const { control, principal } = second;
-        // Children that were finished are whole, and go so that the next round begins as this one did.
+        // Finished children are removed, so that the next round starts as this one did.
         everything.sandboxes = [control.list(principal, { limit: 100 }).sandboxes.length];
         await expect.poll(() => disagreements(second)).toEqual([]);
         for (const { id, name } of control.list(principal, { limit: 100 }).sandboxes)
@@ -359,7 +359,7 @@ describe('a step that fails', () => {
     );
     armFaultPoints();
     if (failed) expect(await read(test)).toBe('two');
-    // What could not be taken away at once is taken away when the server opens the next time.
+    // What could not be removed at once is removed when the server opens again.
     test.kill();
     const again = await place.open(backend);
     await whole(again, scenario);
@@ -369,7 +369,7 @@ describe('a step that fails', () => {
 });
 
 describe('a rollback that was refused', () => {
-  it('does not happen later, although the disk was too full to note the refusal', async () => {
+  it('is not done later, although the disk was too full to delete the intent', async () => {
     const first = await prepared(SCENARIOS['rollback']!);
     const full = () => {
       throw new CayError('resource_exhausted', 'The disk is full');

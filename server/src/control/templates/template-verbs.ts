@@ -1,16 +1,26 @@
 import { CayError, SaveTemplateSchema, TemplateNameSchema, type Template } from '@cay/sdk/protocol';
-import { canRoute } from '../../backends/backend.ts';
-import type { Context } from '../context.ts';
-import type { TemplateVerbs } from '../control.ts';
+import type { Core } from '../core.ts';
+import { hasPlatforms } from '../placement/placement.ts';
+import type { TemplateVerbs } from './template.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { TemplateRow } from '../../records/templates.ts';
 
-export function templateVerbs(context: Context, registry: SnapshotRegistry): TemplateVerbs {
-  const { backend, capabilities, database, events, find, now, quota, sandboxes, snapshots, templates } =
-    context;
+export function templateVerbs({
+  backend,
+  capabilities,
+  clock,
+  events,
+  lookup,
+  quota,
+  records: { database, sandboxes, snapshots, templates },
+  registry,
+}: Pick<Core, 'backend' | 'capabilities' | 'clock' | 'events' | 'lookup' | 'quota' | 'records'> & {
+  registry: SnapshotRegistry;
+}): TemplateVerbs {
   quota.counts('templates', 'templates', templates.count);
-  /** Of several platforms one may have come only now. */
-  const brought = async () => (canRoute(backend) ? await backend.capabilities() : capabilities).templates;
+  /** With several platforms the answer changes when another one becomes reachable. */
+  const backendTemplates = async () =>
+    (hasPlatforms(backend) ? await backend.capabilities() : capabilities).templates;
   const show = ({ name, snapshot, createdAtMs }: TemplateRow): Template => ({
     name,
     snapshot,
@@ -24,9 +34,9 @@ export function templateVerbs(context: Context, registry: SnapshotRegistry): Tem
       if (!named.success)
         throw new CayError(
           'invalid_argument',
-          `"${name.slice(0, 80)}" cannot name a template: ${named.error.issues[0]?.message}`,
+          `Invalid template name "${name.slice(0, 80)}": ${named.error.issues[0]?.message}`,
         );
-      if ((await brought()).includes(name)) {
+      if ((await backendTemplates()).includes(name)) {
         throw new CayError(
           'already_exists',
           `A template named "${name}" comes with the ${capabilities.backend} backend`,
@@ -36,14 +46,14 @@ export function templateVerbs(context: Context, registry: SnapshotRegistry): Tem
         );
       }
       const { project } = principal;
-      const of = sandbox === undefined ? undefined : find(principal, sandbox).id;
-      // One write, so that the snapshot cannot go in between.
+      const of = sandbox === undefined ? undefined : lookup.find(principal, sandbox).id;
+      // One transaction, so that the snapshot cannot be removed in between.
       return database.transaction(() => {
         const row = {
           project,
           name,
           snapshot: registry.resolve(project, snapshot, of).id,
-          createdAtMs: now(),
+          createdAtMs: clock.now(),
         };
         if (!templates.get(project, name)) quota.requireRoom(project, 'templates', 1);
         templates.save(row, { replace });
@@ -58,7 +68,7 @@ export function templateVerbs(context: Context, registry: SnapshotRegistry): Tem
     },
 
     async templates(principal) {
-      const own = (await brought()).map((name) => ({
+      const own = (await backendTemplates()).map((name) => ({
         name,
         snapshot: null,
         memory: false,
@@ -76,9 +86,9 @@ export function templateVerbs(context: Context, registry: SnapshotRegistry): Tem
         return there;
       });
       if (!row || !gone) return;
-      // If only the template had kept it.
+      // A snapshot of a removed sandbox may have been kept for the template alone.
       const snapshot = snapshots.get(row.snapshot);
-      if (snapshot && !sandboxes.get(snapshot.sandbox)) await registry.dropLeft();
+      if (snapshot && !sandboxes.get(snapshot.sandbox)) await registry.dropAbandoned();
     },
   };
 }

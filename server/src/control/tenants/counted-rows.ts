@@ -1,11 +1,11 @@
 /**
- * How many rows a project has in a table. Counting a hundred thousand takes milliseconds, and is asked for with
- * every call that adds one, so that rows are counted at most once a second, and those that were added since are
- * added to that. What was removed meanwhile is seen a second later.
+ * The number of rows that a project has in a table. Counting a hundred thousand takes milliseconds, and every
+ * call that adds a row needs the number. So rows are counted at most once a second, and those that were added
+ * since are added to that. Removed rows are noticed a second later.
  */
 export interface CountedRows {
   of(project: string): number;
-  /** One more is about to be there. */
+  /** One more row is about to be inserted. */
   added(project: string): void;
 }
 

@@ -3,26 +3,31 @@ import { CayError } from '@cay/sdk/protocol';
 import { countedRows } from './counted-rows.ts';
 import type { QuotaLedger } from './quota-ledger.ts';
 import type { Database } from '../../records/database.ts';
-import { isDigestOf, requestDigest } from './request-digest.ts';
+import { isDigestOf, requestDigest } from '../../records/sealing/request-digest.ts';
+
+export interface Keyed {
+  /** Makes a call repeatable: the same key and request resolve what the first call made. */
+  idempotencyKey?: string;
+}
 
 /**
- * What a creating call with a caller's key has made, so that repeating the call makes no other.
- * A key belongs to a project, whatever it makes there. Only digests of keys and requests are kept.
+ * What calls with an idempotency key have made, so that a repeated call makes nothing. A key belongs to a
+ * project, whatever it makes there. Only digests of keys and requests are kept.
  */
 export interface Idempotency {
   /**
-   * Rejects `resource_exhausted` if the project has as many keys as it may. Whatever is recorded asks for it;
-   * what costs something before it is recorded asks first.
+   * Throws `resource_exhausted` if the project has as many keys as it may. `remember` calls it; a call that
+   * makes something before it remembers the key calls it first.
    */
   requireRoom(project: string): void;
-  /** The id of what this key made. Rejects `conflict` if the key was for another request. */
+  /** The id of what this key made. Throws `conflict` if the key was used for another request. */
   find(project: string, key: string, request: unknown): string | undefined;
   remember(project: string, key: string, request: unknown, made: string, atMs: number): void;
-  /** What never came to be does not use up its key. */
+  /** A call that failed does not use up its key. */
   forget(made: string): void;
   /**
-   * Makes something and remembers it in one step, or finds what was made before. Rejects `not_found` if that
-   * is gone.
+   * Makes something and remembers it in one transaction, or finds what was made before. Throws `not_found` if
+   * that was removed.
    */
   once<T>(
     call: { project: string; key: string | undefined; request: unknown },
@@ -40,7 +45,7 @@ const KEPT_MS = 7 * 24 * 3600 * 1000;
 export interface IdempotencyOptions {
   now?(): number;
   ageing?(): number;
-  /** No key is forgotten before its time to make room for another: what it stands for would be done twice. */
+  /** A full quota refuses a new key, rather than delete an older one, whose call could then run twice. */
   quota?: Pick<QuotaLedger, 'counts' | 'requireRoom'>;
 }
 
@@ -84,7 +89,7 @@ export function idempotency(
         if (key === undefined) return { value: operation.make().value, repeated: false };
         const id = records.find(project, key, request);
         if (id === undefined) {
-          // What is made may have begun something that no transaction undoes.
+          // `make` may begin something that the rollback of a transaction does not undo.
           records.requireRoom(project);
           const made = operation.make();
           records.remember(project, key, request, made.id, now());

@@ -1,6 +1,6 @@
 /**
- * Who may see a private port: whoever has the token of that sandbox and port. It is derived from a
- * secret of this installation, so nothing has to be stored, and it says nothing about the API key.
+ * Tokens that give access to private ports, one for each sandbox and port. A token is derived from a secret
+ * of this installation, so none is stored, and it reveals nothing about API keys.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { SandboxId } from '@cay/sdk/protocol';
@@ -21,7 +21,7 @@ export interface PreviewTokens {
   matches(id: SandboxId, port: number, token: string): boolean;
 }
 
-/** `epochOf` tells how often the tokens of a sandbox were revoked. */
+/** `epochOf` returns how often the tokens of a sandbox were revoked. */
 export function previewTokens(
   secret: Uint8Array,
   epochOf: (id: SandboxId) => number = () => 0,

@@ -1,4 +1,5 @@
 import { quotaLedger } from './quota-ledger.ts';
+import { openReservations } from './reservations.ts';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { SandboxId } from '@cay/sdk/protocol';
 import { armFaultPoints } from '../../lib/fault-point.ts';
@@ -37,7 +38,7 @@ async function filled(bytes: number): Promise<SandboxId> {
 }
 
 describe('what snapshots take of a quota', () => {
-  it('is the same after a server was killed anywhere in the taking of one, and of an import', async () => {
+  it('is the same after a kill at any point of a snapshot or an import', async () => {
     const id = await filled(1000);
     const kept = await take(id);
     const archive = Buffer.concat(
@@ -82,7 +83,7 @@ describe('what snapshots take of a quota', () => {
     }
   });
 
-  it('goes with the snapshot, and to the next that may have its files', async () => {
+  it('is freed with the snapshot, or passes to the next one that may have its files', async () => {
     const id = await filled(5000);
     const [one, two] = [await take(id), await take(id)];
     const all = used('snapshotBytes');
@@ -92,7 +93,7 @@ describe('what snapshots take of a quota', () => {
     expect([used('snapshots'), used('snapshotBytes')]).toEqual([0, 0]);
   });
 
-  it('stays until the last that was made of it is gone, in whatever order they go', async () => {
+  it('stays until the last descendant is removed, in any order', async () => {
     const one = await take(await filled(5000));
     const made = async () => {
       const { sandbox } = await test.control.create(test.principal, asked({ snapshot: one.id }));
@@ -115,7 +116,7 @@ describe('what snapshots take of a quota', () => {
     expect(await remove(second.id)).toBe(0);
   });
 
-  it('is refused before anything is made, and what was refused leaves nothing', async () => {
+  it('is refused before anything is made, and leaves nothing', async () => {
     const id = await filled(5000);
     test.projects.setQuota(test.principal.project, { snapshotBytes: 100 });
     await expect(take(id)).rejects.toMatchObject({
@@ -132,8 +133,9 @@ describe('what snapshots take of a quota', () => {
     expect(used('snapshots')).toBe(0);
   });
 
-  it('counts what is under way, of all who write at once', () => {
-    const quota = quotaLedger({ sandboxes: test.sandboxes, projects: test.projects });
+  it('counts all concurrent writes', () => {
+    const reservations = openReservations(test.sandboxes);
+    const quota = quotaLedger({ reservations, projects: test.projects, write: () => {} });
     const { project } = test.principal;
     test.projects.setQuota(project, { uploadBytes: 100 });
     using one = quota.begin(project, 'uploads', ['uploadBytes']);

@@ -1,53 +1,46 @@
 import type { Quota } from '@cay/sdk/protocol';
-import { SUMMED, requireQuota, requireRoom, type Summed, type Used } from './quota.ts';
 import type { ProjectRecords } from '../../records/projects.ts';
-import type { SandboxRecords, SandboxRow, Usage } from '../../records/sandboxes.ts';
+import { SUMMED, requireQuota, requireRoom, type Summed, type Used } from './quota.ts';
+import type { Reservations } from './reservations.ts';
 
-/** What projects take of their quotas: what is recorded, and what is about to be. */
-export interface QuotaLedger {
-  usage(project: string): Usage;
-  /** The same of memory and disk, of all projects together. */
-  promised(): Pick<Usage, 'memoryBytes' | 'diskBytes'>;
+/** What projects take of their quotas: what is recorded, and what is being written. */
+export interface QuotaLedger extends Reservations {
   /**
-   * Refuses `resource_exhausted` what would go beyond the quota. `without` is what is counted already and
-   * will be no more.
+   * Throws `resource_exhausted` for limits beyond the quota. `replaced` are limits that are counted now and
+   * will not be after the change.
    */
-  require(project: string, wanted: { sandboxes: number; limits: Summed }, without?: Summed): void;
-  /** Counts what a operation takes from before it begins; once it is done the records do. */
-  reserving<T>(row: Pick<SandboxRow, 'project'>, limits: Summed, operation: () => Promise<T>): Promise<T>;
-  /** Has `of` tell how much of a quota a project takes by this name. */
+  require(project: string, wanted: { sandboxes: number; limits: Summed }, replaced?: Summed): void;
+  /** Registers a source: `of` returns how much of a quota a project takes under this name. */
   counts(key: keyof Quota, name: string, of: (project: string) => number): void;
   used(project: string, key: keyof Quota): Used;
   /** What the project may have of it; null without a limit. */
   limit(project: string, key: keyof Quota): number | null;
-  /** Refuses `resource_exhausted` what would go beyond one quota, and tells what has taken it. */
+  /** Throws `resource_exhausted` for an amount beyond one quota, with what has taken the rest. */
   requireRoom(project: string, key: keyof Quota, asked: number): void;
   /**
-   * Counts bytes of something that is being written until it is disposed of: the records count what has come
-   * of it.
+   * Counts bytes that are being written until the result is disposed of. From then on the records count them.
    */
   begin(project: string, name: string, keys: readonly (keyof Quota)[]): Flight;
 }
 
-/** Something that is being written. */
+/** A write that is under way. */
 export interface Flight extends Disposable {
   readonly bytes: number;
-  /** Refuses `resource_exhausted` more than a quota allows, or than the disk has beyond its reserve. */
+  /** Throws `resource_exhausted` beyond a quota, or if the disk would have less than its reserve. */
   add(bytes: number): void;
 }
 
 export interface QuotaLedgerOptions {
-  sandboxes: SandboxRecords;
+  reservations: Reservations;
   projects: ProjectRecords;
-  /** Refuses bytes that the disk has no room for. */
-  write?(bytes: number): void;
+  /** Throws `resource_exhausted` for bytes that the disk has no room for. */
+  write(bytes: number): void;
 }
 
 /** How much may be written before the records are summed up again. */
-const LOOK_EVERY_BYTES = 4 * 1024 * 1024;
+const SUM_EVERY_BYTES = 4 * 1024 * 1024;
 
-export function quotaLedger({ sandboxes, projects, write = () => {} }: QuotaLedgerOptions): QuotaLedger {
-  const reserved = new Set<{ project: string; limits: Summed }>();
+export function quotaLedger({ reservations, projects, write }: QuotaLedgerOptions): QuotaLedger {
   const flights = new Set<{ project: string; name: string; keys: readonly (keyof Quota)[]; bytes: number }>();
   const sources = new Map<keyof Quota, Map<string, (project: string) => number>>();
 
@@ -69,38 +62,13 @@ export function quotaLedger({ sandboxes, projects, write = () => {} }: QuotaLedg
   const quotaOf = (project: string) => projects.get(project)?.effectiveQuota;
 
   const ledger: QuotaLedger = {
-    usage(project) {
-      const usage = sandboxes.usage(project);
-      for (const one of reserved) {
-        if (one.project !== project) continue;
-        for (const key of SUMMED) usage[key] += one.limits[key] ?? 0;
-      }
-      return usage;
-    },
-    promised() {
-      const { memoryBytes, diskBytes } = sandboxes.promised();
-      const sum = { memoryBytes, diskBytes };
-      for (const { limits } of reserved) {
-        sum.memoryBytes += limits.memoryBytes ?? 0;
-        sum.diskBytes += limits.diskBytes ?? 0;
-      }
-      return sum;
-    },
-    require(project, wanted, without) {
+    ...reservations,
+    require(project, wanted, replaced) {
       const quota = quotaOf(project);
       if (!quota) return;
-      const usage = ledger.usage(project);
-      for (const key of SUMMED) usage[key] -= without?.[key] ?? 0;
+      const usage = reservations.usage(project);
+      for (const key of SUMMED) usage[key] -= replaced?.[key] ?? 0;
       requireQuota(quota, usage, wanted);
-    },
-    async reserving(row, limits, operation) {
-      const reservation = { project: row.project, limits };
-      reserved.add(reservation);
-      try {
-        return await operation();
-      } finally {
-        reserved.delete(reservation);
-      }
     },
     counts(key, name, of) {
       if (!sources.has(key)) sources.set(key, new Map());
@@ -116,16 +84,16 @@ export function quotaLedger({ sandboxes, projects, write = () => {} }: QuotaLedg
       const flight = { project, name, keys, bytes: 0 };
       const known = new Map<keyof Quota, Record<string, number>>();
       const quota = quotaOf(project);
-      let lookedAt = Number.NEGATIVE_INFINITY;
+      let summedAt = Number.NEGATIVE_INFINITY;
       flights.add(flight);
       return {
         get bytes() {
           return flight.bytes;
         },
         add(bytes) {
-          if (flight.bytes + bytes - lookedAt >= LOOK_EVERY_BYTES) {
+          if (flight.bytes + bytes - summedAt >= SUM_EVERY_BYTES) {
             for (const key of keys) if (quota && quota[key] !== null) known.set(key, recorded(project, key));
-            lookedAt = flight.bytes + bytes;
+            summedAt = flight.bytes + bytes;
           }
           for (const [key, by] of known) requireRoom(quota!, key, withFlights(project, key, by), bytes);
           write(bytes);

@@ -2,7 +2,7 @@ import { QuotaSchema, type Quota } from '@cay/sdk/protocol';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SUMMED, requireQuota } from './quota.ts';
-import { effectiveQuota, requireWithin } from './quota-bounds.ts';
+import { effectiveQuota, requireWithin } from '../../policy/quota-bounds.ts';
 
 const amount = fc.integer({ min: 0, max: 100 });
 const usage = fc.record({
@@ -25,7 +25,7 @@ describe('requireQuota()', () => {
     );
   });
 
-  it('allows exactly what fits, and refuses what has no limit where the quota has one', () => {
+  it('allows what fits, and refuses an unlimited amount where the quota has a limit', () => {
     fc.assert(
       fc.property(usage, limits, quotas, (used, wanted, given) => {
         const quota = QuotaSchema.parse(given);
@@ -41,7 +41,7 @@ describe('requireQuota()', () => {
     );
   });
 
-  it('tells which quota, how much of it is used, by what, and what was asked for', () => {
+  it('reports the quota, how much of it is used, by what, and what was asked for', () => {
     const quota = QuotaSchema.parse({ pids: 100 });
     const used = { sandboxes: 2, cpus: 0, memoryBytes: 0, diskBytes: 0, pids: 90 };
     const asked = { sandboxes: 1, limits: { cpus: null, memoryBytes: null, diskBytes: null, pids: 20 } };
@@ -53,7 +53,7 @@ describe('requireQuota()', () => {
   });
 });
 
-describe('the quota that holds', () => {
+describe('the effective quota', () => {
   const quotaOf = (given: Partial<Quota>) => QuotaSchema.parse(given);
 
   it('is the own one, else the default, and never above the maximum', () => {

@@ -34,13 +34,16 @@ const HINTS: Partial<Record<keyof Quota, string>> = {
   previewConnections: 'close some, or have the quota raised',
 };
 
-/** What a project has of one thing, in all and by what has it. */
+/** What a project uses of one quota, in all and by source. */
 export interface Used {
   used: number;
   by: Record<string, number>;
 }
 
-/** Refuses what would take a project beyond one quota. `asked` is null for an amount that nobody bounds. */
+/**
+ * Throws `resource_exhausted` if a project would go beyond one quota. `asked` is null for an unlimited
+ * amount.
+ */
 export function requireRoom(quota: Quota, key: keyof Quota, { used, by }: Used, asked: number | null): void {
   const limit = quota[key];
   if (limit === null || (asked !== null && used + asked <= limit)) return;
@@ -56,8 +59,8 @@ export function requireRoom(quota: Quota, key: keyof Quota, { used, by }: Used, 
 }
 
 /**
- * Refuses a sandbox that would take a project beyond its quota. One without a limit takes an unknown
- * amount, so it is refused wherever that amount is bounded.
+ * Throws `resource_exhausted` if a sandbox would take its project beyond the quota. A sandbox without a limit
+ * takes an unknown amount, so it is refused wherever the quota has one.
  */
 export function requireQuota(
   quota: Quota,

@@ -1,21 +1,21 @@
 /**
- * How often the tokens of a project were revoked. The number goes into every token and signature that is
- * derived from a secret of the installation, so that all that were given out before it grew fit no more. Keys
- * are not among them.
+ * How often the tokens of a project were revoked. The number is part of every token and signature that is
+ * derived from a secret of the installation, so a higher number makes all earlier ones invalid. API keys are
+ * not affected.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Database } from '../../records/database.ts';
 
 export interface TokenEpochs {
   ofProject(project: string): number;
-  /** That of the project whose sandbox it is; 0 if there is no such sandbox. */
+  /** The epoch of the sandbox's project; 0 if there is no such sandbox. */
   ofSandbox(id: SandboxId): number;
-  /** Makes all tokens and signed addresses of a project that there are worthless. */
+  /** Makes all tokens and signed URLs of a project invalid. */
   revoke(project: string): void;
 }
 
 export function tokenEpochs(database: Database): TokenEpochs {
-  // Asked with every request that has a token, and 0 nearly everywhere.
+  // Read with every request that has a token, and 0 for nearly all projects.
   const revoked = new Map(
     database
       .all<{ id: string; epoch: number }>(
@@ -41,7 +41,7 @@ export function tokenEpochs(database: Database): TokenEpochs {
   };
 }
 
-/** What is to be signed in an epoch. In the first it is what it was before there were epochs. */
+/** The text to sign in an epoch. In the first it is the same as before there were epochs. */
 export function inEpoch(text: string, epoch: number): string {
   return epoch === 0 ? text : `${text}:epoch ${epoch}`;
 }

@@ -1,9 +1,16 @@
 /**
- * The memory backend with a memory: sandboxes hibernate, and snapshots keep processes. What a process is here
- * is a command that never ends, so nothing is really kept; but whoever stands above the contract cannot tell.
+ * The memory backend with memory images: sandboxes hibernate, and snapshots keep processes. A process is a
+ * command that never ends, so nothing is really kept, but no test above the contract can see that.
  */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
-import type { Backend, Freezing, Hibernating, Observation, Snapshotting } from '../../backends/backend.ts';
+import {
+  abilityOf,
+  type Backend,
+  type Freezing,
+  type Hibernating,
+  type Observation,
+  type Snapshotting,
+} from '../../backends/backend.ts';
 
 type Inner = Backend & Snapshotting & Freezing;
 
@@ -63,11 +70,15 @@ export function hibernatingBackend(inner: Inner): Inner & Hibernating {
       if (memory) withMemory.add(snapshot);
       return { ...facts, memory, ...(memory && { runtime: 'memory' }) };
     },
+    ability(name) {
+      const own = abilityOf({ freeze: this, snapshots: this, memorySnapshots: this }, name);
+      return own ?? (Reflect.apply(inner.ability, this, [name]) as typeof own);
+    },
     async clone(id, spec, snapshot, { memory = false, ...options } = {}) {
       if (memory && !withMemory.has(snapshot))
         throw new CayError('failed_precondition', `Snapshot "${snapshot}" has no memory`);
       const observed = await inner.clone(id, spec, snapshot, options);
-      if (!memory) return observed;
+      if (!memory || options.start) return observed;
       hibernated.add(id);
       return seen(observed);
     },

@@ -1,10 +1,10 @@
-/** A control plane over the memory backend, that can die between any two steps and be opened again. */
+/** A control plane over the memory backend that can be killed between any two steps and opened again. */
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { CreateSandboxSchema, type CreateSandboxInput } from '@cay/sdk/protocol';
-import type { Backend } from '../../backends/backend.ts';
-// Tests need some backend behind the contract, and this one is its reference.
+import { abilityOf, type Backend, type Measuring } from '../../backends/backend.ts';
+// Tests need a backend behind the contract; this one is the reference.
 // oxlint-disable-next-line no-restricted-imports
 export { memoryBackend, type MemoryBackend } from '../../backends/memory/memory.ts';
 // oxlint-disable-next-line no-restricted-imports
@@ -26,9 +26,9 @@ export interface TestControl {
   events: EventLog;
   database: Database;
   errors: unknown[];
-  /** `jumpedMs` is how far it was set, which is no time that has passed. */
+  /** `jumpedMs` is how far the clock was set, which is not elapsed time. */
   clock: { nowMs: number; jumpedMs: number };
-  /** Ends as `kill -9` does: nothing is finished, nothing is told. */
+  /** Ends like `kill -9`: nothing is finished, no event is written. */
   kill(): void;
 }
 
@@ -37,7 +37,7 @@ export interface Installation {
     backend: Backend,
     options?: Pick<ControlOptions, 'policy' | 'idleLookMs' | 'pressure' | 'reclaimUnusedMs' | 'reconcileMs'>,
   ): Promise<TestControl>;
-  /** The names of what is in the archive store. */
+  /** The names of the objects in the archive store. */
   archived(): string[];
   remove(): void;
 }
@@ -93,7 +93,7 @@ export const asked = (input: CreateSandboxInput = {}) => CreateSandboxSchema.par
 
 type Verb = 'ensure' | 'stop' | 'remove';
 
-/** The backend, until `verb` is called: then nothing comes back any more, and the operation is done or not. */
+/** The backend, until `verb` is called: that call never returns, and its work is done or not. */
 export function stuckBackend(
   backend: Backend,
   verb: Verb,
@@ -112,4 +112,15 @@ export function stuckBackend(
     },
   });
   return { backend: stuck, reached };
+}
+
+/** The backend on a platform of this capacity. */
+export function measuredBackend(backend: Backend, capacity: Measuring['capacity']): Backend {
+  return {
+    ...backend,
+    ability(name) {
+      const own = abilityOf({ capacity: { capacity } }, name);
+      return own ?? (Reflect.apply(backend.ability, this, [name]) as typeof own);
+    },
+  };
 }

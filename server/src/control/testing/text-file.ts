@@ -1,4 +1,4 @@
-/** One file in a sandbox, to tell one moment of it from another. */
+/** One file in a sandbox, to distinguish one moment of it from another. */
 import type { TestControl } from './test-control.ts';
 
 type Place = Pick<TestControl, 'control' | 'principal'>;

@@ -90,7 +90,7 @@ describe.runIf(root)('archives', () => {
     return { ...read, place };
   }
 
-  it('carry the signature of whoever wrote them, over every byte before it', async () => {
+  it('carry the signature of their writer, over every byte before it', async () => {
     const seen: string[] = [];
     const sign = (digest: string) => {
       seen.push(digest);
@@ -108,7 +108,7 @@ describe.runIf(root)('archives', () => {
     await expect(read(inPieces(odd))).rejects.toMatchObject({ code: 'invalid_argument' });
   });
 
-  it('are unpacked no further than somebody admits', async () => {
+  it('are unpacked no further than the caller admits', async () => {
     const archive = await collect(write({}));
     let admitted = 0;
     const admit = (bytes: number) => {
@@ -206,7 +206,7 @@ describe.runIf(root)('archives', () => {
     await rejects(read(write(), { maxBytes: 100_000 }), 'resource_exhausted');
   });
 
-  it('end their program when nobody wants them any more', async () => {
+  it('end their program when the reader stops', async () => {
     writeFileSync(join(tree, 'large'), Buffer.alloc(50_000_000, 'x'));
     try {
       for await (const chunk of write({ compression: 'none' })) if (chunk.length > 1000) break;
@@ -229,7 +229,7 @@ describe.runIf(root)('archives', () => {
     expect(running.filter((line) => line.includes(dir))).toEqual([]);
   });
 
-  it('of chosen paths hold these and refuse what is not there', async () => {
+  it('of chosen paths hold these and refuse missing ones', async () => {
     const tar = (paths: string[]) => collect(tarPaths({ path: tree, ids, paths, guestBinary: program }));
     expect(execFileSync('tar', ['-t'], { input: await tar(['/sub', 'link']), encoding: 'utf8' })).toBe(
       'sub/\nsub/empty/\nsub/file\nlink\n',

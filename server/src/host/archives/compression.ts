@@ -5,7 +5,7 @@ import type { Manifest } from './manifest.ts';
 
 export type Compression = Manifest['compression'];
 
-/** Level 1: a fast disk stays the slower one. */
+/** Level 1: faster than a fast disk. */
 const FAST = { params: { [constants.ZSTD_c_compressionLevel]: 1 } };
 
 export function compress(
@@ -15,7 +15,7 @@ export function compress(
   return compression === 'none' ? content : through(content, createZstdCompress(FAST));
 }
 
-/** Rejects `invalid_argument` for what was not written by `compress`. */
+/** Rejects `invalid_argument` for input that `compress` did not write. */
 export async function* decompress(
   content: AsyncIterable<Uint8Array>,
   compression: Compression,

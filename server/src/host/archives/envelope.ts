@@ -1,27 +1,24 @@
 /**
- * The outer shape of an archive: a tar of named parts, each cut into numbered pieces, and a digest of all of
- * it at the end.
- *
+ * The format of an archive: a tar of named parts, each split into numbered pieces, with a digest at the end.
  *     manifest.json
- *     tree/000000, tree/000001, …      the tree as tar, compressed; the pieces after one another are one
- * stream
+ *     tree/000000, tree/000001, …      the tree as compressed tar, split into pieces
  *     memory/NAME/000000, …            files of the memory image, each compressed
- *     sha256.json                      of every byte before it, and who signs for it
+ *     sha256.json                      digest of every byte before it, and its signature
  *
- * There is exactly one way to write given parts, and the reader takes no other: a bit that differs anywhere
- * is refused, in headers and padding too.
+ * Given parts have exactly one encoding, and the reader accepts no other: a different bit anywhere is
+ * refused, also in headers and padding.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { createHash } from 'node:crypto';
-import { byteReader } from '../../lib/byte-reader.ts';
-import { BLOCK, decodeHeader, encodeHeader, paddingOf } from '../../lib/tar-header.ts';
+import { byteReader, TruncatedError } from '../../lib/byte-reader.ts';
+import { BLOCK, decodeHeader, paddingOf } from '../../lib/tar/header.ts';
+import { fileHeader, packFile, TAR_END_BYTES, tarEnd } from '../../lib/tar/pack.ts';
 
-/** Of a piece. What is longer is refused before it is held. */
+/** Size of a piece. A longer one is refused before it is buffered. */
 const PIECE_BYTES = 1024 * 1024;
-const END_BYTES = 2 * BLOCK;
 const MANIFEST = 'manifest.json';
 const DIGEST = 'sha256.json';
-/** A compressed stream is longer than its numbers allow only beyond 900 terabytes. */
+/** Enough numbers for a compressed stream of 900 terabytes. */
 const pieceName = (part: string, index: number) => `${part}/${String(index).padStart(6, '0')}`;
 
 export interface Part {
@@ -29,7 +26,7 @@ export interface Part {
   content: AsyncIterable<Uint8Array>;
 }
 
-/** With `sign` the digest is signed, which is said beside it. */
+/** With `sign` the digest is signed, and the signature is stored next to it. */
 export async function* writeEnvelope(
   manifest: Uint8Array,
   parts: AsyncIterable<Part> | Iterable<Part>,
@@ -37,8 +34,7 @@ export async function* writeEnvelope(
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const hash = createHash('sha256');
   function* entry(name: string, content: Uint8Array): Generator<Uint8Array, void, undefined> {
-    for (const bytes of [header(name, content.length), content, Buffer.alloc(paddingOf(content.length))]) {
-      if (bytes.length === 0) continue;
+    for (const bytes of packFile(name, content)) {
       hash.update(bytes);
       yield bytes;
     }
@@ -50,29 +46,29 @@ export async function* writeEnvelope(
   }
   const sha256 = hash.copy().digest('hex');
   yield* entry(DIGEST, digestText({ sha256, ...(sign && { signature: sign(sha256) }) }));
-  yield Buffer.alloc(END_BYTES);
+  yield tarEnd();
 }
 
-/** What an archive says of all that is in it. */
+/** The digest of everything before it. */
 export interface Digest {
   sha256: string;
   signature?: string | undefined;
 }
 
 export interface EnvelopeReader {
-  /** Has to be read first. */
+  /** Must be read first. */
   manifest(maxBytes: number): Promise<Buffer>;
-  /** The next part, which has to have this name. Has to be read to its end before the next. */
+  /** The next part, which must have this name and be read to its end before the next. */
   part(name: string): AsyncIterable<Uint8Array>;
   /**
-   * Checks the digest and that nothing follows. Until then nothing that was read may be believed. A signature
-   * is not looked at.
+   * Checks the digest and that nothing follows. Content is not trustworthy before this resolves. The
+   * signature is not checked.
    */
   end(): Promise<Digest>;
   close(): Promise<void>;
 }
 
-/** Everything that is wrong rejects with `invalid_argument`. */
+/** Every defect rejects with `invalid_argument`. */
 export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader {
   const hash = createHash('sha256');
   const reader = byteReader(source);
@@ -80,13 +76,13 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
 
   async function take(length: number): Promise<Buffer> {
     const bytes = await reader.exactly(length).catch((error: Error) => {
-      throw error.message === 'it is cut off' ? damaged(error.message) : error;
+      throw error instanceof TruncatedError ? damaged(error.message) : error;
     });
-    if (bytes.length < length) throw damaged('it is cut off');
+    if (bytes.length < length) throw damaged(new TruncatedError().message);
     return bytes;
   }
 
-  /** The header that comes next, which stays to be taken. */
+  /** Reads the next header without consuming it. */
   async function peek() {
     if (ahead) return ahead;
     const bytes = await take(BLOCK);
@@ -96,7 +92,7 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
     } catch (error) {
       throw damaged((error as Error).message);
     }
-    if (!header(name, size).equals(bytes)) throw damaged('a header is not as it is written');
+    if (!fileHeader(name, size).equals(bytes)) throw damaged('a header is not as it is written');
     return (ahead = { name, size, bytes });
   }
 
@@ -131,7 +127,7 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
       const found = await content(BLOCK);
       const digest = { sha256: hash.digest('hex'), ...signatureIn(found) };
       if (!found.equals(digestText(digest))) throw damaged('its digest is another');
-      if ((await take(END_BYTES)).some((byte) => byte !== 0)) throw damaged('its end is not empty');
+      if ((await take(TAR_END_BYTES)).some((byte) => byte !== 0)) throw damaged('its end is not empty');
       if ((await reader.some(1)).length > 0) throw damaged('something follows its end');
       return digest;
     },
@@ -143,19 +139,6 @@ export function damaged(why: string, cause?: unknown): CayError {
   return new CayError('invalid_argument', `The archive is damaged: ${why}`, { cause });
 }
 
-function header(name: string, sizeBytes: number): Buffer {
-  return encodeHeader({
-    name,
-    type: 'file',
-    sizeBytes,
-    mode: 0o644,
-    uid: 0,
-    gid: 0,
-    modifiedAtMs: 0,
-    target: '',
-  });
-}
-
 const digestText = (digest: Digest) => Buffer.from(`${JSON.stringify(digest)}\n`);
 
 function signatureIn(text: Buffer): { signature?: string } {
@@ -163,7 +146,7 @@ function signatureIn(text: Buffer): { signature?: string } {
   return signature === undefined ? {} : { signature };
 }
 
-/** As pieces of one size but the last, and at least one. */
+/** Splits into pieces of one size except the last; at least one. */
 async function* pieces(content: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
   let held: Uint8Array[] = [];
   let length = 0;

@@ -6,11 +6,11 @@ const ImageNameSchema = z
   .string()
   .regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/, 'must be 1 to 64 of letters, digits and _ . -');
 
-/** What an archive says about itself, before anything else in it. */
+/** The description of an archive, its first part. */
 export const ManifestSchema = z
   .object({
     format: z.literal('cay-snapshot'),
-    /** Grows when an older reader could not read it. */
+    /** Incremented when an older reader could not read the format. */
     version: z.literal(1),
     compression: z.enum(['zstd', 'none']),
     snapshot: SnapshotIdSchema,
@@ -20,7 +20,7 @@ export const ManifestSchema = z
     /** Absent where there is none. */
     memory: z
       .object({
-        /** What the runtime says an image needs to be revived. */
+        /** The runtime's `compatibility` of the memory image. */
         compatibility: z.string().max(4096),
         files: z
           .array(z.object({ name: ImageNameSchema, bytes: z.int().min(0) }).strict())
@@ -37,5 +37,5 @@ export const ManifestSchema = z
   .strict();
 export type Manifest = z.infer<typeof ManifestSchema>;
 
-/** A spec may have a large environment, but not any. */
+/** A spec may have a large environment, within this bound. */
 export const MAX_MANIFEST_BYTES = 4 * 1024 * 1024;

@@ -7,15 +7,15 @@ import { type Manifest, ManifestSchema, MAX_MANIFEST_BYTES } from './manifest.ts
 import { type Tree, type TreeProcessOptions, unpackTree } from './tree-process.ts';
 
 export interface ReadArchiveOptions extends TreeProcessOptions {
-  /** An empty directory, which the archive's tree becomes. */
+  /** An empty directory for the tree. */
   tree: Tree;
   /**
-   * An empty directory for the files of a memory image. Absent: an archive's memory is checked and dropped.
+   * An empty directory for the files of a memory image. Absent: the archive's memory is checked and dropped.
    */
   imageDir?: string;
-  /** Of tree and memory together, as they are unpacked. Rejects `resource_exhausted` beyond. */
+  /** Bound on the unpacked bytes of tree and memory. Rejects `resource_exhausted` beyond. */
   maxBytes: number;
-  /** Called before so many bytes are unpacked; what it throws ends the reading. */
+  /** Called before so many bytes are unpacked; if it throws, reading stops. */
   admit?(bytes: number): void;
 }
 
@@ -25,9 +25,8 @@ export interface ReadArchive {
 }
 
 /**
- * Unpacks an archive and resolves what it says about itself. Rejects `invalid_argument` for one that is
- * damaged or is none. Whether it is whole is known at its end only: when this rejects, whatever is in the
- * directories has to be thrown away.
+ * Unpacks an archive and resolves with its manifest. Rejects `invalid_argument` for a damaged archive. Damage
+ * may be found at the end only: if this rejects, the caller must discard the content of the directories.
  */
 export async function readArchive(
   source: AsyncIterable<Uint8Array>,
@@ -88,7 +87,7 @@ async function save(content: AsyncIterable<Uint8Array>, path: string | undefined
   return length;
 }
 
-/** A source that says nothing must not hold up whoever gives up. */
+/** A source that is silent must not delay the abort. */
 async function* abortable(
   source: AsyncIterable<Uint8Array>,
   signal: AbortSignal | undefined,
@@ -107,7 +106,7 @@ async function* abortable(
     }
   } finally {
     signal?.removeEventListener('abort', onAbort);
-    // A generator that is still busy would only answer when it is done.
+    // A generator that is busy would return only when it is done.
     const returned = Promise.resolve(iterator.return?.()).catch(() => {});
     if (!signal?.aborted) await returned;
   }

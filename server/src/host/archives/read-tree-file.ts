@@ -6,9 +6,8 @@ const DIRECTORY = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOL
 const CHUNK_BYTES = 256 * 1024;
 
 /**
- * The content of a regular file of a tree on the host, or the target of a symlink. No symlink is ever
- * followed: a directory on the way that is one is `not_found`. Rejects `failed_precondition` for anything
- * else that is there.
+ * The content of a regular file of a tree, or the target of a symlink. Follows no symlink: one among the
+ * parent directories is `not_found`. Rejects `failed_precondition` for any other type.
  */
 export async function* readTreeFile(
   root: string,
@@ -27,7 +26,7 @@ export async function* readTreeFile(
     for (const part of parts) {
       directory = await open(below(directory, part), DIRECTORY);
       held.push(directory);
-      // The one before is not needed any more: the new one holds its own.
+      // The descriptor of the parent is no longer needed.
       await held.shift()?.close();
     }
     if (name === undefined) throw unreadable(path);
@@ -37,7 +36,7 @@ export async function* readTreeFile(
       yield await readlink(place, { encoding: 'buffer' });
       return;
     }
-    // Opening a device would already do something.
+    // Opening a device may have side effects.
     if (!stat.isFile()) throw unreadable(path);
     const file = await open(place, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     held.push(file);
@@ -53,7 +52,7 @@ export async function* readTreeFile(
   }
 }
 
-/** The kernel goes to the open directory itself, whatever its path has become. */
+/** Resolves through the open descriptor, whatever the path is by now. */
 const below = (directory: FileHandle, name: string) => `/proc/self/fd/${directory.fd}/${name}`;
 
 async function* content(

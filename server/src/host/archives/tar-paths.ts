@@ -1,12 +1,12 @@
 import { CayError } from '@cay/sdk/protocol';
 import { packTree, type Tree, type TreeProcessOptions } from './tree-process.ts';
 
-/** They travel as arguments of a program. */
+/** They are passed as arguments of a program. */
 const MOST_PATHS = 1000;
 
 /**
- * These paths of a tree, with all below them, as a POSIX pax archive; names are relative to the tree. No
- * symlink is followed.
+ * These paths of a tree, with everything below them, as a POSIX pax archive with names relative to the tree.
+ * Follows no symlink.
  */
 export async function* tarPaths(
   options: Tree & TreeProcessOptions & { paths: string[] },

@@ -1,7 +1,6 @@
 /**
- * Runs the guest's program on the host to pack a tree or to unpack one. It sees nothing but the tree, so that
- * no name and no symlink in it leads anywhere else, and shifts owners between the host's ids and those
- * inside.
+ * Runs the guest binary on the host to pack or unpack a tree. The process sees only the tree, so no name or
+ * symlink leads elsewhere, and it maps owners between host ids and ids inside.
  */
 import { CayError, isErrorCode } from '@cay/sdk/protocol';
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
@@ -11,13 +10,13 @@ import { endFirst } from '../end-first.ts';
 import type { IdMapping } from '../runtimes/runtime.ts';
 
 export interface Tree {
-  /** Its directory on the host. */
+  /** The tree's directory on the host. */
   path: string;
   ids: IdMapping;
 }
 
 export interface TreeProcessOptions {
-  /** The guest's program. */
+  /** Path of the guest binary. */
   guestBinary: string;
   signal?: AbortSignal;
 }
@@ -25,8 +24,8 @@ export interface TreeProcessOptions {
 const KEEP_STDERR = 16 * 1024;
 
 /**
- * The tree, or these paths of it with all below them, as a POSIX pax archive. Rejects `not_found` for a path
- * that is not there.
+ * The tree, or these paths of it with everything below them, as a POSIX pax archive. Rejects `not_found` for
+ * a missing path.
  */
 export async function* packTree(
   tree: Tree,
@@ -47,8 +46,8 @@ export async function* packTree(
 }
 
 /**
- * Unpacks into the tree. When it rejects the tree has anything. Rejects `invalid_argument` for an archive
- * that makes no sense.
+ * Unpacks into the tree. If it rejects, the tree's content is undefined. Rejects `invalid_argument` for a
+ * malformed archive.
  */
 export async function unpackTree(
   tree: Tree,
@@ -59,8 +58,7 @@ export async function unpackTree(
   try {
     child.process.stdout.resume();
     const [fed, ended] = await Promise.allSettled([pipeline(archive, child.process.stdin), child.ended]);
-    // A program that stopped reading has told why; otherwise what could not be read on our side is the
-    // reason.
+    // A program that stopped reading has reported why; otherwise the failure of our source is the reason.
     if (fed.status === 'rejected' && !isBrokenPipe(fed.reason)) throw fed.reason;
     if (ended.status === 'rejected') throw ended.reason;
     if (fed.status === 'rejected') throw fed.reason;
@@ -79,7 +77,7 @@ interface Started {
   process: ChildProcessByStdio<Writable, Readable, Readable>;
   /** Resolves after exit code 0. */
   ended: Promise<void>;
-  /** Resolves when it is gone. */
+  /** Resolves when the process has exited. */
   kill(): Promise<void>;
 }
 
@@ -94,13 +92,13 @@ function start(
   const child = spawn(guestBinary, all, { stdio: ['pipe', 'pipe', 'pipe'], cwd: '/', env: {} });
   endFirst(child.pid);
   const { promise: ended, resolve, reject } = Promise.withResolvers<void>();
-  // Whoever waits for it sees it rejected; when nobody does, something else has failed first.
+  // The caller that awaits it sees the rejection; if none does, something else has failed first.
   ended.catch(() => {});
   let words = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     words = (words + text).slice(0, KEEP_STDERR);
   });
-  // Its end tells why it does not read.
+  // Its exit tells why it does not read.
   child.stdin.on('error', () => {});
   const onAbort = () => void child.kill('SIGKILL');
   signal?.addEventListener('abort', onAbort, { once: true });
@@ -134,10 +132,10 @@ function start(
   };
 }
 
-/** The program says `code: message`. */
+/** The program prints `code: message`. */
 function failure(way: string, words: string, how: string): CayError {
   const [, code, message] = /^([a-z_]+): (.+?)\s*$/s.exec(words) ?? [];
-  // What an archive links to and does not have is the archive's fault: nobody asked for it by name.
+  // A link target that is missing is a defect of the archive, not a missing path of the caller.
   if (way === 'unpack' && code === 'not_found' && message) return new CayError('invalid_argument', message);
   if (isErrorCode(code) && message) return new CayError(code, message);
   return new CayError(

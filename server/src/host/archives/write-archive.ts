@@ -9,17 +9,20 @@ import { packTree, type Tree, type TreeProcessOptions } from './tree-process.ts'
 
 export interface WriteArchiveOptions extends TreeProcessOptions {
   manifest: Pick<Manifest, 'snapshot' | 'sandbox' | 'spec' | 'runtime'>;
-  /** Nobody writes to it meanwhile. */
+  /** Must not change meanwhile. */
   tree: Tree;
-  /** The files of a memory image, and what it needs to be revived. */
+  /** The files of a memory image, and its `compatibility`. */
   image?: { dir: string; compatibility: string };
-  /** Says who wrote an archive of this digest. */
+  /** Signs the digest of the archive. */
   sign?(digest: string): string;
   /** Default `zstd`. */
   compression?: Manifest['compression'];
 }
 
-/** A snapshot as one portable stream, at the reader's pace. What it is made of is told in `envelope.ts`. */
+/**
+ * A snapshot as one portable stream, no faster than the consumer reads. The format is described in
+ * `envelope.ts`.
+ */
 export async function* writeArchive(
   options: WriteArchiveOptions,
 ): AsyncGenerator<Uint8Array, void, undefined> {

@@ -5,9 +5,9 @@
  * microseconds, while handing it to the thread pool takes ten times as long and a group needs a dozen of
  * them.
  */
+import { poll } from '../../lib/poll.ts';
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, rmdirSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 
 export function errnoOf(error: unknown): string | undefined {
@@ -29,7 +29,7 @@ export function readIfThere(dir: string, file: string): string | undefined {
   }
 }
 
-/** Never creates: a file that the kernel has not made here means that the controller is missing. */
+/** Never creates the file: if the kernel has not made it, the controller is missing. */
 export function write(dir: string, file: string, value: string | number): void {
   const fd = openSync(join(dir, file), 'r+');
   try {
@@ -39,7 +39,7 @@ export function write(dir: string, file: string, value: string | number): void {
   }
 }
 
-/** As `write`, for files that not every kernel has. */
+/** Like `write`, for files that not every kernel has. */
 export function writeIfThere(dir: string, file: string, value: string | number): void {
   try {
     write(dir, file, value);
@@ -48,7 +48,7 @@ export function writeIfThere(dir: string, file: string, value: string | number):
   }
 }
 
-/** Resolves whether the group was made. */
+/** Resolves whether the group was created. */
 export function makeGroup(dir: string): boolean {
   try {
     mkdirSync(dir);
@@ -88,7 +88,7 @@ export function removeGroup(dir: string): boolean {
   return below.length > 0 && below.every((name) => removeGroup(join(dir, name))) && removeGroup(dir);
 }
 
-/** A process of an outer pid namespace is listed as 0, and to signal 0 would mean our own process group. */
+/** A process of an outer pid namespace is listed as 0, and signalling 0 would mean our own process group. */
 export function parseProcesses(text: string): number[] {
   return text
     .split('\n')
@@ -105,7 +105,7 @@ export function valueOf(text: string, key: string): number {
   return 0;
 }
 
-/** Limits may not be given without the controller that enforces them: they would be believed and not hold. */
+/** A limit without its controller is refused, because it would not be enforced. */
 export function requireController(
   name: string,
   limit: string,
@@ -120,15 +120,12 @@ export function requireController(
   );
 }
 
-/** Tries until `done`, first at once, then every millisecond, later less often. */
+/** Polls until `done` is true: at once, then every millisecond, later every 10. */
 export async function until(
   done: () => boolean,
   { what, timeoutMs }: { what: string; timeoutMs: number },
 ): Promise<void> {
-  const deadline = performance.now() + timeoutMs;
-  for (let round = 0; !done(); round += 1) {
-    if (performance.now() > deadline)
-      throw new CayError('deadline_exceeded', `${what} took longer than ${timeoutMs} ms`);
-    await sleep(round < 20 ? 1 : 10);
-  }
+  const delayMs = (attempts: number) => (attempts <= 20 ? 1 : 10);
+  if (await poll(() => done() || undefined, { timeoutMs, delayMs })) return;
+  throw new CayError('deadline_exceeded', `${what} took longer than ${timeoutMs} ms`);
 }

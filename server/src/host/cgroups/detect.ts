@@ -1,7 +1,7 @@
 /**
- * Finds out which cgroups this machine has and where we may make groups.
+ * Detects which cgroups this machine has and where we may create groups.
  *
- * Groups are made at the root of the hierarchy, or below our own group where the root is not ours to change
+ * Groups are created at the root of the hierarchy, or below our own group where we may not change the root
  * (in a container, in a service with delegation).
  */
 import { readFileSync } from 'node:fs';
@@ -15,14 +15,14 @@ import { cgroupsV2 } from './v2.ts';
 export interface CgroupMount {
   version: 'v1' | 'v2';
   dir: string;
-  /** Of version 1: those that this hierarchy has, `name=…` for one without any. */
+  /** Controllers of a version 1 hierarchy; `name=…` for one without any. */
   controllers: string[];
-  /** Our own group's directory below `dir`. */
+  /** The directory of our own group, below `dir`. */
   own: string;
 }
 
 export interface DetectOptions {
-  /** Name of this installation's parent group; may have slashes in it. */
+  /** Name of this installation's parent group; may contain slashes. */
   prefix: string;
 }
 
@@ -50,7 +50,7 @@ function openV1(mounts: CgroupMount[], prefix: string): Cgroups {
   const controllers: Partial<Record<V1Controller, string>> = {};
   for (const name of V1_CONTROLLERS) {
     const mount = used.find((candidate) => candidate.controllers.includes(name));
-    // A controller in which we may make no group is one that the machine does not have for us.
+    // A controller in which we may create no group counts as missing.
     if (mount !== undefined && canMake(join(base(mount), prefix))) controllers[name] = base(mount);
   }
   const others = mounts.filter((mount) => !used.includes(mount)).map(base);
@@ -74,7 +74,7 @@ function openV2(mount: CgroupMount, prefix: string): Cgroups {
     });
   }
   const parts = path.split('/');
-  // A controller works in a group only if every group above hands it down.
+  // A controller works in a group only if every group above delegates it.
   const start = atRoot ? 0 : relative('/', join('/', mount.own)).split('/').filter(Boolean).length;
   for (let depth = start; depth <= parts.length; depth += 1)
     handDown(join(mount.dir, ...parts.slice(0, depth)));
@@ -88,8 +88,8 @@ function openV2(mount: CgroupMount, prefix: string): Cgroups {
 }
 
 /**
- * Beside the group of the sandboxes, if the server is in nobody else's group. One that is in its own already
- * is started by an earlier one of the same installation.
+ * Next to the group of the sandboxes, if no service manager has put the server into a group. If it is in its
+ * own group already, an earlier server of the installation has started it.
  */
 function serverDir(mount: CgroupMount | undefined, prefix: string): string | undefined {
   const name = `${prefix}-server`;
@@ -104,7 +104,7 @@ function handDown(dir: string): void {
       files.write(dir, 'cgroup.subtree_control', `+${name}`);
     } catch (error) {
       const errno = files.errnoOf(error);
-      // A group other than the root that hands down may have no processes of its own: ours move one level
+      // A group other than the root that delegates controllers may have no processes: ours move one level
       // down.
       if (errno === 'EBUSY') {
         moveProcesses(dir, join(dir, 'supervisor'));
@@ -120,7 +120,7 @@ function moveProcesses(from: string, to: string): void {
     try {
       files.write(to, 'cgroup.procs', pid);
     } catch (error) {
-      // It has ended meanwhile.
+      // The process has ended meanwhile.
       if (files.errnoOf(error) !== 'ESRCH') throw error;
     }
   }
@@ -173,7 +173,7 @@ export function parseCgroupMounts(mountinfo: string, selfCgroup: string): Cgroup
   return mounts;
 }
 
-/** Spaces and the like stand as octal numbers in mountinfo. */
+/** mountinfo writes spaces and the like as octal numbers. */
 function unescapeMount(path: string): string {
   return path.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }

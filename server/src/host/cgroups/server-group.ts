@@ -1,27 +1,23 @@
 /**
- * A group for the server itself, beside that of all its sandboxes: when both want the processor the server
- * gets most of it, and where the kernel can do so some memory is kept for it. It is made only in a hierarchy
- * in whose root the server is: a group that somebody else has put it into, such as a service manager, stays
- * its group.
+ * A group for the server itself, next to the group of all its sandboxes: under CPU contention the server gets
+ * most of it, and where the kernel can, some memory is reserved for it. It is created only if the server is
+ * in the root of the hierarchy: a group of a service manager is left alone.
  */
 import * as files from './control-files.ts';
 
-/** Ten times what all sandboxes together have. */
+/** Ten times the share of all sandboxes together. */
 const CPU_SHARES = 10_240;
 const CPU_WEIGHT = 1000;
 const MEMORY_LOW = 256 * 1024 * 1024;
 
 export interface ServerGroup {
-  /**
-   * Moves this process, and with it what it starts from now on, unless that joins a group of its own as
-   * runtimes do.
-   */
+  /** Moves this process, and so its future children, unless they join a group of their own as runtimes do. */
   enter(): void;
-  /** Absent is done; false while a server is in it. */
+  /** Does nothing if absent; false while a server is in it. */
   remove(): boolean;
 }
 
-/** `dir` is undefined where there is no place for it. */
+/** `dir` is undefined where the group cannot be created. */
 export function serverGroup(dir: string | undefined): ServerGroup {
   return {
     enter() {

@@ -53,7 +53,7 @@ describe.skipIf(!real)(
       expect(await cgroups.list()).toEqual([]);
     });
 
-    it('update() raises and lowers what is given and leaves the rest', async () => {
+    it('update() changes the given limits and leaves the rest', async () => {
       const group = cgroups.group('update');
       await group.create({ cpus: 1, memoryBytes: 64 * MIB, pids: 20 });
       await group.update({ memoryBytes: 128 * MIB });
@@ -94,7 +94,7 @@ describe.skipIf(!real)(
       await group.remove();
     });
 
-    it('freeze() stops everything until thaw(), and kill() ends what is frozen', async () => {
+    it('freeze() stops everything until thaw(), and kill() ends frozen processes', async () => {
       const group = cgroups.group('frozen');
       await group.create(none);
       const child = inside(group, 'while :; do echo tick; sleep 0.01; done');

@@ -1,4 +1,4 @@
-/** cgroups version 1, also as the hybrid: one directory tree for each controller. */
+/** cgroups version 1, also in the hybrid setup: one directory tree for each controller. */
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import type { Cgroup, CgroupLimits, Cgroups } from './cgroup.ts';
@@ -11,7 +11,7 @@ export type V1Controller = (typeof V1_CONTROLLERS)[number];
 export interface V1Options {
   /** The directory of each controller below which groups are made. Two may share one. */
   controllers: Partial<Record<V1Controller, string>>;
-  /** The same for all other hierarchies. We use none of them, but runtimes make the group there too. */
+  /** The same for all other hierarchies. We do not use them, but runtimes create the group there too. */
   others: string[];
   /** Path of this installation's parent group. */
   prefix: string;
@@ -73,7 +73,7 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
     }
   }
 
-  /** Also those that a runtime has put into other hierarchies but not yet into ours. */
+  /** Also processes that a runtime has put into other hierarchies but not yet into ours. */
   function processes(): number[] {
     const texts = everywhere.map((dir) => files.readIfThere(join(dir, prefix, name), 'cgroup.procs') ?? '');
     return [...new Set(texts.flatMap(files.parseProcesses))];
@@ -85,7 +85,7 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
       const left = processes();
       if (left.length === 0) return true;
       rounds += 1;
-      // What forks faster than it is found cannot fork once no process may be added.
+      // A fork bomb cannot fork once no process may be added.
       if (rounds === 3 && pids !== undefined) files.writeIfThere(pids, 'pids.max', 0);
       left.forEach(sigkill);
       // A frozen process is not killed before it thaws.
@@ -117,7 +117,7 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
     create: async (limits) => {
       const made = joinPaths.map(files.makeGroup);
       const fresh = made.every(Boolean);
-      // A new group has no limits yet, so that "none" need not be written.
+      // A new group has no limits, so "unlimited" need not be written.
       const given = fresh
         ? Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null))
         : limits;
@@ -143,8 +143,8 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
     kill,
     remove: async () => {
       await kill();
-      // A process that has just ended may keep its group for another moment, and one that is just being
-      // started may come late.
+      // A process that has just ended keeps its group busy for a moment, and one that is being started may
+      // come late.
       const removed = () => {
         if (everywhere.map((dir) => files.removeGroup(join(dir, prefix, name))).every(Boolean)) return true;
         processes().forEach(sigkill);
@@ -155,15 +155,12 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
   };
 }
 
-/** The kernel takes no quota below one millisecond. */
+/** The kernel accepts no quota below one millisecond. */
 function quotaUs(cpus: number | null): number {
   return cpus === null ? -1 : Math.max(1_000, Math.round(cpus * PERIOD_US));
 }
 
-/**
- * Memory and swap together may not pass the limit either, where the kernel counts swap; that one may never be
- * the lower of the two.
- */
+/** The limit on memory plus swap, where the kernel counts swap; it may never be the lower of the two. */
 function writeMemoryLimit(name: string, dir: string, bytes: number | null): void {
   const wanted = bytes ?? -1;
   const swap = files.readIfThere(dir, 'memory.memsw.limit_in_bytes');
@@ -188,7 +185,7 @@ function sigkill(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch (error) {
-    // It has ended by itself.
+    // The process has ended.
     if (files.errnoOf(error) !== 'ESRCH') throw error;
   }
 }

@@ -50,7 +50,7 @@ describe('Cgroups version 2, on plain files that stand for the kernel', () => {
     expect(await cgroups.list()).toEqual(['g']);
   });
 
-  it('update() writes only what is given', async () => {
+  it('update() writes only the given limits', async () => {
     fake();
     await group.update({ pids: null });
     expect([text('cpu.max'), text('memory.max'), text('pids.max')]).toEqual(['', '', 'max']);

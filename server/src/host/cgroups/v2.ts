@@ -1,4 +1,4 @@
-/** cgroups version 2: one tree, with the controllers that each parent hands down. */
+/** cgroups version 2: one tree, with the controllers that each parent delegates. */
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import type { Cgroup, CgroupLimits, Cgroups } from './cgroup.ts';
@@ -10,7 +10,7 @@ export interface V2Options {
   mount: string;
   /** Path of this installation's parent group, below the mount. */
   prefix: string;
-  /** What the parent hands down. */
+  /** The controllers that the parent delegates. */
   controllers: ReadonlySet<string>;
   /** Of the server's own group, where there is a place for it. */
   serverDir?: string | undefined;
@@ -39,12 +39,12 @@ export function cgroupsV2(options: V2Options): Cgroups {
   };
 }
 
-/** `cpu.max` for a number of processors. The kernel takes no quota below one millisecond. */
+/** `cpu.max` for a number of processors. The kernel accepts no quota below one millisecond. */
 export function cpuMax(cpus: number | null): string {
   return `${cpus === null ? 'max' : Math.max(1_000, Math.round(cpus * PERIOD_US))} ${PERIOD_US}`;
 }
 
-/** Bytes that the kernel cannot give back by forgetting copies of files. */
+/** Memory that the kernel cannot free by evicting cached files. */
 export function unreclaimable(current: number, stat: string): number {
   return Math.max(0, current - files.valueOf(stat, 'inactive_file') - files.valueOf(stat, 'active_file'));
 }
@@ -54,7 +54,7 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
   const having = (controller: string) => (controllers.has(controller) ? dir : undefined);
 
   function applyMemory(bytes: number | null): void {
-    // Lowering the limit below what is in use never fails here: the kernel would kill instead.
+    // Lowering the limit below the memory in use never fails here: the kernel would kill instead.
     if (
       bytes !== null &&
       unreclaimable(Number(files.read(dir, 'memory.current')), files.read(dir, 'memory.stat')) > bytes
@@ -119,7 +119,7 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
     memoryPath: having('memory'),
     create: async (limits) => {
       const fresh = files.makeGroup(dir);
-      // A new group has no limits yet, so that "none" need not be written.
+      // A new group has no limits, so "unlimited" need not be written.
       const given = fresh
         ? Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null))
         : limits;
@@ -144,8 +144,8 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
     kill,
     remove: async () => {
       await kill();
-      // A process that has just ended may keep its group for another moment, and one that is just being
-      // started may come late.
+      // A process that has just ended keeps its group busy for a moment, and one that is being started may
+      // come late.
       const removed = () => {
         if (files.removeGroup(dir)) return true;
         killAll(dir, processes());
@@ -158,7 +158,7 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
 
 function killAll(dir: string, pids: number[]): void {
   try {
-    // Ends all that is in or below the group and cannot be outrun. Kernels before 5.14 do not have it.
+    // Kills everything in or below the group atomically. Kernels before 5.14 do not have it.
     files.write(dir, 'cgroup.kill', 1);
     return;
   } catch (error) {
@@ -168,7 +168,7 @@ function killAll(dir: string, pids: number[]): void {
     try {
       process.kill(pid, 'SIGKILL');
     } catch (error) {
-      // It has ended by itself.
+      // The process has ended.
       if (files.errnoOf(error) !== 'ESRCH') throw error;
     }
   }

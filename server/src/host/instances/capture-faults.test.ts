@@ -40,7 +40,7 @@ describe.skipIf(reason !== undefined)(
 
     const whileStill = async () => {};
 
-    it('a disk that is full is told as such, and the instance goes on', async () => {
+    it('a full disk is reported as resource_exhausted, and the instance continues', async () => {
       const imageDir = await at.imageDir();
       expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', imageDir]).status).toBe(0);
       try {

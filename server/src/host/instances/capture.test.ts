@@ -282,7 +282,7 @@ describe.skipIf(reason !== undefined)(
       await destroyInstance(at.resources, next);
     });
 
-    it('so does one that comes after one that was killed when nobody had noted yet that all goes on', async () => {
+    it('so does a capture after one that was killed before its end was recorded', async () => {
       const parent = await at.start();
       const file = join(at.resources.dir, 'runtimes/runsc', `${parent.facts.name}.unsure`);
       await parent.link.close();

@@ -1,31 +1,31 @@
-/** SnapshotRegistry what an instance is at one moment: its processes, its files, or both. */
+/** Captures an instance at one moment: its memory, its files, or both. */
 import { CayError } from '@cay/sdk/protocol';
 import type { HostResources } from '../host-resources.ts';
 import { destroyInstance, freezeInstance, type Instance } from './instance.ts';
 
 export interface CaptureOptions {
-  /** Exists and is empty; has the processes' memory afterwards. */
+  /** An empty directory; holds the memory image afterwards. */
   imageDir: string;
-  /** Whether the instance goes on afterwards, or is ended: everything but the tree is then taken away. */
+  /** True to continue the instance afterwards; false to end it and remove everything but the tree. */
   goOn: boolean;
-  /** Called while everything inside stands still and all that was written is in the tree. */
+  /** Called while all processes are stopped and all their writes are in the tree. */
   whileStill(): Promise<void>;
 }
 
-/** How long calls that are under way may take before they are cut off. */
+/** How long calls in progress may take before they are aborted. */
 const DRAIN_MS = 2_000;
 /**
- * Nobody can dial before the capture is done; after it this is what a guest waits for at most, also one that
- * is revived.
+ * The guest cannot reconnect before the capture is done. After it, captured and restored guests wait at most
+ * this long.
  */
 const DIAL_AFTER_MS = 2;
-/** A guest that goes on dials within milliseconds. */
+/** A guest that continues reconnects within milliseconds. */
 const BACK_MS = 10_000;
 
 /**
- * Puts the instance's processes on disk. Commands go on afterwards and can be read from where they were;
- * connections to ports end. On failure the instance goes on as before. Rejects `unsupported` where the
- * runtime cannot.
+ * Writes the instance's processes to disk. Commands continue afterwards and can be read from where they were;
+ * connections to ports end. On failure the instance continues. Rejects `unsupported` where the runtime cannot
+ * capture.
  */
 export async function captureInstance(
   resources: HostResources,
@@ -36,23 +36,23 @@ export async function captureInstance(
   if (!checkpoints) throw new CayError('unsupported', `Processes cannot be kept on ${name}`);
   await instance.started;
   let { frozen } = instance;
-  // The sandbox writes its own memory down.
+  // The processes of gVisor write the image, so they must run.
   if (frozen) await freezeInstance(instance, false);
   try {
-    const speak = await instance.link.quiesce({ drainMs: DRAIN_MS, dialAfterMs: DIAL_AFTER_MS });
+    const resume = await instance.link.quiesce({ drainMs: DRAIN_MS, dialAfterMs: DIAL_AFTER_MS });
     try {
       await checkpoints.capture(instance.facts.name, instance.cgroup, options);
-      // Calls that came meanwhile find the link closed rather than a guest that never dials.
+      // Pending calls find a closed link instead of waiting for a guest that never connects.
       if (!options.goOn) {
         frozen = false;
         await destroyInstance(resources, instance);
       }
     } finally {
-      await speak();
+      await resume();
     }
     if (options.goOn) await instance.link.ready({ timeoutMs: BACK_MS });
   } catch (error) {
-    // A guest that went away while it was quiesced told nobody; it may never come back.
+    // A guest that went away while it was quiesced was not reported as lost.
     if (!instance.link.current) instance.onLost();
     throw error;
   } finally {
@@ -63,7 +63,7 @@ export async function captureInstance(
 /**
  * Resolves when everything that was written inside is in the tree on the host.
  *
- * It is there at once: processes under runc write to the host's own cache, and gVisor has a descriptor of the
- * host for each file and writes through it. The tests of this function hold every runtime to that.
+ * Nothing has to be done for that: processes under runc write to the page cache of the host, and gVisor
+ * writes through a host descriptor for each file. The tests of this function check it for every runtime.
  */
 export async function syncInstance(_instance: Instance): Promise<void> {}

@@ -56,7 +56,7 @@ describe('ranges of host ids', () => {
     expect(readdirSync(registry())).toEqual([String(hostId)]);
   });
 
-  it('are free again when the directory of their instance is gone, whoever had it', () => {
+  it('are free again when the directory of their instance is gone, also of another server', () => {
     open('one').claim(instance('a'));
     open('one').claim(instance('b'));
     rmSync(join(dir, 'one', 'a'), { recursive: true });

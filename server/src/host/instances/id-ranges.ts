@@ -1,10 +1,10 @@
 /**
- * A range of host ids for each instance, so that to the host's kernel no two sandboxes have a user in common.
+ * A range of host ids for each instance, so that no two sandboxes share a user id on the host.
  *
- * Trees are stored as one range. The runtime of an instance sees its tree through an idmapped mount that
- * shows them as the instance's own. A range is taken by a link to the instance's directory, named by its
- * first id: one machine has one directory of links, so that several servers never take the same, and it is
- * empty after a restart of the machine.
+ * Trees are stored with one range. An idmapped mount shows the tree to the runtime with the instance's own
+ * range. A range is taken by creating a symlink, named by the first id, to the instance's directory. All
+ * servers of one machine share the directory of links, so they never take the same range; it is empty after a
+ * reboot.
  */
 import {
   existsSync,
@@ -21,13 +21,13 @@ import type { IdMapping } from '../runtimes/runtime.ts';
 
 export interface IdRanges {
   /**
-   * Takes a range for the instance with that directory, which exists. Throws `resource_exhausted` if none is
-   * left.
+   * Takes a range for the instance in that directory, which must exist. Throws `resource_exhausted` if none
+   * is free.
    */
   claim(dir: string): IdMapping;
-  /** Notes that the instance with that directory has that range, as an earlier server decided. */
+  /** Records that the instance in that directory has that range, as an earlier server chose. */
   keep(dir: string, ids: IdMapping): void;
-  /** Gives back what the instance has. Having none is done. */
+  /** Releases the range of the instance. Does nothing if it has none. */
   release(dir: string): void;
 }
 
@@ -37,11 +37,11 @@ export interface IdRangesOptions {
   /** The directory of links. */
   registry?: string;
   areas?: readonly Area[];
-  /** Files that say which ids the accounts of the machine may use. */
+  /** Files that list the ids of the machine's accounts (subuid, subgid). */
   subordinate?: readonly string[];
 }
 
-/** Ranges that lie one after the other. */
+/** Number of adjacent ranges. */
 interface Area {
   from: number;
   count: number;
@@ -50,9 +50,9 @@ interface Area {
 const SIZE = 65_536;
 
 /**
- * Above what directory services map accounts to by default (2,000,200,000), and below what systemd keeps for
- * foreign images. When they are all taken: above 2,147,483,648, which nobody else uses, up to the last ids,
- * which mean "nobody" and "none".
+ * Above the ids that directory services assign by default (2,000,200,000) and below the range that systemd
+ * reserves for foreign images. When all are taken: above 2,147,483,648, up to the last ids, which mean
+ * "nobody" and "none".
  */
 const AREAS: readonly Area[] = [
   { from: 0x7740_0000, count: 0x08be },
@@ -70,7 +70,7 @@ export function openIdRanges(options: IdRangesOptions): IdRanges {
   mkdirSync(registry, { recursive: true, mode: 0o700 });
   survey();
 
-  /** What an earlier server has taken, and what was left by instances whose directory is gone. */
+  /** Ranges that an earlier server has taken, and ranges of instances whose directory is gone. */
   function survey(): void {
     for (const name of readdirSync(registry)) {
       const path = join(registry, name);
@@ -83,7 +83,7 @@ export function openIdRanges(options: IdRangesOptions): IdRanges {
 
   const owner = (dir: string) => join(instancesDir, basename(dir));
 
-  /** Whether it was free. */
+  /** True if it was free. */
   function take(dir: string, hostId: number): boolean {
     try {
       symlinkSync(owner(dir), link(hostId));
@@ -103,7 +103,7 @@ export function openIdRanges(options: IdRangesOptions): IdRanges {
     claim(dir) {
       mkdirSync(registry, { recursive: true, mode: 0o700 });
       for (const { from, count } of areas) {
-        // Somewhere, so that what was just given back is not taken again at once.
+        // Start at a random place, so that a range that was just released is not reused at once.
         const first = Math.floor(Math.random() * count);
         for (let tries = 0; tries < count; tries++) {
           const hostId = from + ((first + tries) % count) * SIZE;
@@ -122,7 +122,7 @@ export function openIdRanges(options: IdRangesOptions): IdRanges {
     release(dir) {
       const hostId = taken.get(basename(dir));
       if (hostId === undefined) return;
-      // Somebody may have emptied the directory of links, and another server taken the range since.
+      // The directory of links may have been emptied, and another server may have taken the range since.
       if (targetOf(link(hostId)) === owner(dir)) remove(link(hostId));
       taken.delete(basename(dir));
     },
@@ -139,7 +139,7 @@ function subordinateRanges(file: string): Area[] {
     .map(([, from, count]) => ({ from: Number(from), count: Number(count) }));
 }
 
-/** Nothing if it has gone meanwhile, or is no link. */
+/** Undefined if it is gone, or is not a link. */
 function targetOf(path: string): string | undefined {
   try {
     return readlinkSync(path);

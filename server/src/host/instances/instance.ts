@@ -1,17 +1,17 @@
 /**
- * An Instance is one incarnation of a sandbox on this host: a container with its cgroup, its
- * directory and the link to its guest. It runs on a tree that it does not own; the tree
- * outlives it when a sandbox is stopped and started again.
+ * An Instance is one incarnation of a sandbox on this host: a container with its cgroup, its directory and
+ * the link to its guest. It runs on a tree that it does not own; the tree outlives it when a sandbox is
+ * stopped and started again.
  *
- * `instance.json` is written before anything else is made and says all that is needed to find and
- * to take away the rest, so an instance is destroyed in the same way whether it is whole, half
- * made, or left behind by a server that was killed.
- *
+ * `instance.json` is written first and names everything that belongs to the instance. So an instance is
+ * destroyed in the same way whether it is complete, half made, or left by a server that was killed.
  *     <dir>/instances/<name>/instance.json   the facts
- *                            pooled          there as long as nobody has had the instance
- *                            bundle/         what the runtime reads and writes, and where its root is mounted
- *                            run/            shown inside as /run/cay; has guest.sock
+ *                            pooled          exists while the instance is in the warm pool
+ *                            bundle/         files of the runtime, and the mount point of the root
+ *                            run/            mounted at /run/cay; holds guest.sock
  */
+import { poll } from '../../lib/poll.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { existsSync, rmSync } from 'node:fs';
 import { chown, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -29,7 +29,7 @@ const InstanceFactsSchema = z.object({
   name: z.string().regex(/^i-[a-z0-9]{20}$/),
   runtime: z.string(),
   template: z.string(),
-  /** The template's committed tree that the instance's own tree comes from. */
+  /** The committed tree of the template that the instance's tree was made from. */
   templateTree: z.string(),
   /** The instance's active tree. */
   tree: z.string(),
@@ -37,9 +37,9 @@ const InstanceFactsSchema = z.object({
   readOnlyRoot: z.boolean(),
   openFiles: z.int(),
   bootId: z.string(),
-  /** Kept for later requests rather than made for one. */
+  /** Made for the warm pool, not for a request. */
   pooled: z.boolean(),
-  /** The ids of its users on the host, decided when it starts. Absent: those of its runtime. */
+  /** The host ids of its users, chosen at the start. Absent: the ids of its runtime. */
   ids: z.object({ hostId: z.int(), size: z.int() }).optional(),
 });
 export type InstanceFacts = z.infer<typeof InstanceFactsSchema>;
@@ -49,26 +49,23 @@ export interface Instance {
   readonly cgroup: Cgroup;
   readonly runtime: Runtime;
   readonly link: GuestListener;
-  /** What the guest has to guard by itself, told at every hello. */
+  /** Limits that the guest enforces, sent with every hello. */
   guarded: GuardedLimits;
-  /** Settles when the runtime's own command has returned; nothing is taken away before. */
+  /** Settles when the runtime's command has returned; resources are removed only after that. */
   started: Promise<void>;
-  /** Nothing inside runs, so nobody there can be asked. */
+  /** Its processes are stopped, so the guest cannot answer. */
   frozen: boolean;
-  /** What errors call it: whose it is, once it is somebody's. */
+  /** Its name in errors: that of the sandbox, once it belongs to one. */
   called: string;
-  /** Called when the connection to the guest ends, for whatever reason. */
+  /** Called when the connection to the guest was lost. */
   onLost: () => void;
 }
 
 export type InstanceLimits = Pick<Limits, 'cpus' | 'memoryBytes' | 'pids'>;
 
-/**
- * From the runtime's handing over to the guest's first word. A loaded machine may be slow; a broken one never
- * answers.
- */
+/** From the return of the runtime's command to the guest's hello. A loaded machine may be slow. */
 const GUEST_TIMEOUT_MS = 30_000;
-/** How long a guest that is dialling again may take to be asked or told something. */
+/** Timeout of a call to a guest that may have to reconnect first. */
 const GUARD_TIMEOUT_MS = 5_000;
 const ALIVE_POLL_MS = 100;
 
@@ -85,8 +82,8 @@ function paths(resources: HostResources, name: string) {
 }
 
 /**
- * Makes the instance and resolves when its guest has answered. On failure everything but the tree
- * is taken away again.
+ * Starts the instance and resolves when its guest has connected. On failure everything but the tree is
+ * removed.
  */
 export function startInstance(
   resources: HostResources,
@@ -96,7 +93,7 @@ export function startInstance(
   return launchInstance(resources, facts, limits, (runtime, container) => runtime.start(container));
 }
 
-/** As `startInstance`, with what has the runtime start the container. */
+/** Like `startInstance`, with a function that makes the runtime start the container. */
 export async function launchInstance(
   resources: HostResources,
   planned: InstanceFacts,
@@ -118,12 +115,12 @@ export async function launchInstance(
     await Promise.all([mkdir(bundle, { mode: 0o711 }), makeRunDir(ids, run)]);
     const [root] = await Promise.all([
       resources.trees.path(facts.tree),
-      // The share of CPU time is set once the guest runs: starting must not be slowed down by it.
+      // The CPU limit is set when the guest runs, so that it does not slow the start down.
       cgroup.create({ ...hardLimits(runtime, limits), cpus: null }),
     ]);
     instance = await adoptInstance(resources, facts, limits);
     const answered = instance.link.ready({ timeoutMs: GUEST_TIMEOUT_MS });
-    // If the runtime fails nobody waits for the guest any more.
+    // If the runtime fails, this promise has no other listener.
     answered.catch(() => {});
     const started = launch(runtime, {
       name: facts.name,
@@ -138,7 +135,7 @@ export async function launchInstance(
       hostname: facts.name,
       openFiles: facts.openFiles,
     });
-    // The guest is often there before the runtime's command has tidied up and returned.
+    // The guest often connects before the runtime's command has returned.
     instance.started = started;
     const alive = started.then(() => requireAlive(resources, facts, answered));
     await Promise.race([answered, alive.then(() => answered)]);
@@ -156,7 +153,7 @@ export async function launchInstance(
   }
 }
 
-/** Rejects as soon as nothing is left that could still answer. */
+/** Rejects as soon as no process is left that could connect. */
 async function requireAlive(
   resources: HostResources,
   facts: InstanceFacts,
@@ -166,7 +163,7 @@ async function requireAlive(
   const settle = () => void (settled = true);
   answered.then(settle, settle);
   for (;;) {
-    await new Promise((resolve) => setTimeout(resolve, ALIVE_POLL_MS));
+    await sleep(ALIVE_POLL_MS);
     if (settled) return;
     if (await isAlive(resources, facts)) continue;
     const { oomKills } = await resources.cgroups
@@ -178,7 +175,7 @@ async function requireAlive(
   }
 }
 
-/** Takes up an instance that an earlier server started: its guest dials the socket that is made here. */
+/** Takes over an instance that an earlier server started: its guest connects to the socket made here. */
 export async function adoptInstance(
   resources: HostResources,
   facts: InstanceFacts,
@@ -187,7 +184,7 @@ export async function adoptInstance(
   const runtime = runtimeOf(resources, facts);
   const owner = idsOf(runtime, facts).hostId;
   if (facts.ids) resources.ranges.keep(paths(resources, facts.name).dir, facts.ids);
-  // A server that was killed while it captured the instance has left it standing still.
+  // A server that was killed during a capture has left the instance stopped.
   await runtime.checkpoints?.release(facts.name);
   const instance: Omit<Instance, 'link'> = {
     facts,
@@ -204,8 +201,8 @@ export async function adoptInstance(
       sandbox: facts.name,
       incarnation: 1,
       ...instance.guarded,
-      // One that is revived has the name of the one that was captured. Without a kernel of its own it cannot
-      // be told.
+      // A restored instance has the hostname of the captured one. Without a kernel of its own the guest
+      // cannot change it.
       ...(runtime.isolation === 'kernel' && { hostname: facts.name }),
     }),
     called: () => instance.called,
@@ -216,22 +213,22 @@ export async function adoptInstance(
 }
 
 /**
- * Notes that the instance is somebody's from now on: it never goes back to the pool, whatever becomes of the
- * record of whose it is. Synchronous, so that nothing comes between taking it and noting it.
+ * Marks the instance as used: it never goes back to the warm pool, even if the record of its sandbox is lost.
+ * Synchronous, so that no other code runs between taking it and marking it.
  */
 export function claimInstance(resources: HostResources, { facts }: Instance): void {
   rmSync(paths(resources, facts.name).pooled, { force: true });
 }
 
-/** Whether its first process, and any process at all, is there. */
+/** True if its first process, and any process at all, runs. */
 export async function isAlive(resources: HostResources, facts: InstanceFacts): Promise<boolean> {
   if (facts.bootId !== resources.bootId) return false;
-  // Without a process namespace of their own the others outlive the first.
+  // Without a PID namespace other processes outlive the first one.
   if ((await resources.runtimes.get(facts.runtime)?.status(facts.name)) === 'stopped') return false;
   return (await resources.cgroups.group(facts.name).processes()).length > 0;
 }
 
-/** Changes what can be changed while it runs. */
+/** Changes the limits that can be changed while it runs. */
 export async function limitInstance(instance: Instance, limits: Partial<InstanceLimits>): Promise<void> {
   const { cgroup, runtime, link } = instance;
   if (runtime.guestGuards) {
@@ -244,7 +241,7 @@ export async function limitInstance(instance: Instance, limits: Partial<Instance
   await cgroup.update(hardLimits(runtime, limits));
 }
 
-/** Sets the limits of the group again, as they are recorded. */
+/** Sets the limits of the cgroup again, from the record. */
 export async function restoreLimits(
   { cgroup, runtime }: Instance,
   { cpus, memoryBytes, pids }: InstanceLimits,
@@ -252,7 +249,7 @@ export async function restoreLimits(
   await cgroup.update(hardLimits(runtime, { cpus, memoryBytes, pids }));
 }
 
-/** Stops all its processes where they are, or lets them go on. */
+/** Stops all its processes, or continues them. */
 export async function freezeInstance(instance: Instance, frozen: boolean): Promise<void> {
   if (frozen) instance.frozen = true;
   await (frozen ? instance.cgroup.freeze() : instance.cgroup.thaw());
@@ -260,16 +257,19 @@ export async function freezeInstance(instance: Instance, frozen: boolean): Promi
 }
 
 /**
- * Rejects `failed_precondition` when more is in use. What a process held that has just ended is given back a
- * moment later.
+ * Rejects `failed_precondition` if more memory is in use. Memory of a process that has just ended is freed a
+ * moment later, so it retries.
  */
 async function requireRoom(client: GuestClient, memoryBytes: number): Promise<void> {
-  let used = (await client.stats()).memoryBytes;
-  for (let tries = 0; used > memoryBytes && tries < 10; tries++) {
-    await new Promise((resolve) => setTimeout(resolve, 100));
-    used = (await client.stats()).memoryBytes;
-  }
-  if (used > memoryBytes) {
+  let used = 0;
+  const fits = await poll(
+    async () => {
+      used = (await client.stats()).memoryBytes;
+      return used <= memoryBytes || undefined;
+    },
+    { timeoutMs: 1000, delayMs: 100 },
+  );
+  if (!fits) {
     throw new CayError(
       'failed_precondition',
       `Cannot lower the memory limit to ${memoryBytes} bytes: ${used} bytes are in use`,
@@ -277,7 +277,7 @@ async function requireRoom(client: GuestClient, memoryBytes: number): Promise<vo
   }
 }
 
-/** What it uses. Where the kernel sees one process only, the guest knows what is inside it. */
+/** Resource use. Where the kernel sees the sandbox as one process, the guest reports what is inside. */
 export async function readInstance({ cgroup, runtime, link, frozen }: Instance): Promise<CgroupReading> {
   const reading = await cgroup.read();
   if (!runtime.guestGuards || frozen) return reading;
@@ -285,15 +285,15 @@ export async function readInstance({ cgroup, runtime, link, frozen }: Instance):
   return { ...reading, pids: inside.processes, oomKills: reading.oomKills + inside.oomKills };
 }
 
-/** Ends the instance and takes away all that it had, the tree excepted. */
+/** Ends the instance and removes everything that belongs to it, except the tree. */
 export async function destroyInstance(resources: HostResources, instance: Instance): Promise<void> {
   await instance.link.close();
-  // That it failed is told by whoever started it.
+  // The caller of the start handles its failure.
   await instance.started.catch(() => {});
   await destroyRemains(resources, instance.facts);
 }
 
-/** Takes away whatever of an instance exists. Absent is done. */
+/** Removes what exists of an instance. Removing an absent one succeeds. */
 export async function destroyRemains(
   resources: HostResources,
   facts: Pick<InstanceFacts, 'name' | 'runtime'>,
@@ -303,12 +303,15 @@ export async function destroyRemains(
   if (runtime) await runtime.remove(facts.name, cgroup);
   await cgroup.remove();
   const { dir } = paths(resources, facts.name);
-  // Nothing runs with it any more. A range whose directory is gone counts as left over.
+  // No process uses the range any more. A range whose directory is gone counts as free.
   resources.ranges.release(dir);
   await rm(dir, { recursive: true, force: true });
 }
 
-/** The facts of every instance that has a directory; one whose facts were never written has only its name. */
+/**
+ * The facts of every instance that has a directory. An instance whose facts were never written has only its
+ * name.
+ */
 export async function listInstances(resources: HostResources): Promise<(InstanceFacts | { name: string })[]> {
   const dir = join(resources.dir, 'instances');
   await mkdir(dir, { recursive: true, mode: 0o711 });
@@ -316,7 +319,7 @@ export async function listInstances(resources: HostResources): Promise<(Instance
   return Promise.all(
     names.map(async (name) => {
       const { facts, pooled } = paths(resources, name);
-      // What cannot be read is no instance of ours, or none any more.
+      // Not a directory of an instance, or it was just removed.
       const parsed = InstanceFactsSchema.safeParse(await readJson(facts).catch(() => undefined));
       if (!parsed.success || parsed.data.name !== name) return { name };
       return { ...parsed.data, pooled: parsed.data.pooled && existsSync(pooled) };
@@ -324,7 +327,7 @@ export async function listInstances(resources: HostResources): Promise<(Instance
   );
 }
 
-/** What has to be told to the guest: nothing where the kernel does it. */
+/** Limits that the guest must enforce: none where the kernel does. */
 function guardedBy(runtime: Runtime, { memoryBytes, pids }: Partial<InstanceLimits>): GuardedLimits {
   if (!runtime.guestGuards) return {};
   return {
@@ -334,13 +337,13 @@ function guardedBy(runtime: Runtime, { memoryBytes, pids }: Partial<InstanceLimi
 }
 
 const MiB = 1024 * 1024;
-/** Threads of gVisor itself, and how many the host sees for each process inside. */
+/** Threads of gVisor itself, and host threads for each process inside. */
 const OWN_THREADS = 256;
 const THREADS_PER_PROCESS = 2;
 
 /**
- * Where the guest guards limits itself the kernel's are the second line: far enough above that the guest
- * acts first, near enough that the host is safe if it does not. What gVisor needs for itself is in there too.
+ * Where the guest enforces limits, the kernel's limits are the second line: high enough that the guest acts
+ * first, low enough that the host is safe if it does not. They include what gVisor itself needs.
  */
 function hardLimits<L extends Partial<InstanceLimits>>(
   runtime: Runtime,
@@ -359,12 +362,12 @@ function hardLimits<L extends Partial<InstanceLimits>>(
 
 async function makeRunDir({ hostId }: IdMapping, run: string): Promise<void> {
   await mkdir(run, { mode: 0o700 });
-  // The mount point for the memory cgroup has to be there already, because /run/cay is read-only inside.
+  // The mount point of the memory cgroup must exist already, because /run/cay is read-only inside.
   await mkdir(join(run, 'cgroup'));
   await chown(run, hostId, hostId);
 }
 
-/** One that was started by a server that knew one range only has that of its runtime. */
+/** An instance of an earlier version has no range of its own and uses the ids of its runtime. */
 function idsOf(runtime: Runtime, facts: Pick<InstanceFacts, 'ids'>): IdMapping {
   return facts.ids ?? runtime.ids;
 }

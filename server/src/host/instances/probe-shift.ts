@@ -9,12 +9,13 @@ const TIMEOUT_MS = 30_000;
 
 export interface ShiftProbe {
   works: boolean;
-  /** Why it does not. */
+  /** Why it does not work. */
   reason?: string;
 }
 
 /**
- * Whether a tree can be shown with other ids than it is stored with: makes one, and mounts it so in `dir`.
+ * Tests whether a tree can be mounted with other ids than it is stored with: makes a tree and mounts it in
+ * `dir`.
  */
 export async function probeShift(
   trees: Pick<Snapshotter, 'prepare' | 'remove'>,

@@ -3,9 +3,9 @@ import type { HostResources } from '../host-resources.ts';
 import { launchInstance, type Instance, type InstanceFacts, type InstanceLimits } from './instance.ts';
 
 /**
- * Like `startInstance`, with the processes of an image. The tree is the one of the same moment, or a clone of
- * it. Resolves when the guest has dialled home on its own socket; on failure everything but the tree is taken
- * away again.
+ * Like `startInstance`, with the processes of a memory image. The tree is the one committed with it, or a
+ * copy. Resolves when the guest has connected to its own socket; on failure everything but the tree is
+ * removed.
  */
 export function reviveInstance(
   resources: HostResources,

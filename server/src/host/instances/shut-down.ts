@@ -1,15 +1,15 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { poll } from '../../lib/poll.ts';
 import type { HostResources } from '../host-resources.ts';
 import { freezeInstance, isAlive, type Instance } from './instance.ts';
 
-/** How long a guest may take that is dialling anew, because this server has only just come. */
+/** How long a guest may take to reconnect after this server has started. */
 const DIAL_MS = 2_000;
-/** From the guest's own end to that of its last process. */
+/** From the end of the guest to the end of its last process. */
 const SLACK_MS = 1_000;
 
 /**
- * Has the guest end everything in order. One that does not answer, or not in time, is left to be ended by
- * force.
+ * Asks the guest to end all processes in order. The caller kills what is left of a guest that does not answer
+ * in time.
  */
 export async function shutDownInstance(
   resources: HostResources,
@@ -17,11 +17,13 @@ export async function shutDownInstance(
   graceMs: number,
 ): Promise<void> {
   if (!(await isAlive(resources, instance.facts))) return;
-  // Frozen, nobody could end in order. A machine without a freezer has frozen nothing.
+  // Frozen processes cannot end. Where there is no freezer cgroup, nothing was frozen.
   await freezeInstance(instance, false).catch(() => {});
   const client = await instance.link.ready({ timeoutMs: DIAL_MS }).catch(() => undefined);
   if (!client) return;
   await client.shutdown(graceMs).catch(() => {});
-  const deadline = performance.now() + graceMs + SLACK_MS;
-  while (performance.now() < deadline && (await isAlive(resources, instance.facts))) await sleep(10);
+  await poll(async () => !(await isAlive(resources, instance.facts)) || undefined, {
+    timeoutMs: graceMs + SLACK_MS,
+    delayMs: 10,
+  });
 }

@@ -88,7 +88,7 @@ describe('buildBundle()', () => {
       expect(options).toEqual(expect.arrayContaining(['bind', 'ro', 'nosuid', 'nodev']));
   });
 
-  it('mounts nothing before what it lies in', () => {
+  it('mounts parents before children', () => {
     const all = targets(buildBundle(container, traits));
     all.forEach((target, index) =>
       expect(all.slice(index + 1).filter((later) => target.startsWith(`${later}/`))).toEqual([]),

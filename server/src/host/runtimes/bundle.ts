@@ -1,34 +1,32 @@
 /**
- * The OCI bundle (`config.json`) of a container: what it sees, what it may do, what it is kept from.
+ * The OCI bundle (`config.json`) of a container: its mounts, rights and restrictions.
  *
- * Pure: the same container gives the same bundle. What only one kind of runtime needs is told by
- * `BundleTraits`.
+ * Pure: the same container gives the same bundle. `BundleTraits` are the differences between runtimes.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Container, IdMapping } from './runtime.ts';
 import type { Seccomp } from './seccomp.ts';
 
-/** Where the guest's binary appears inside. */
+/** Path of the guest binary inside. */
 export const GUEST_PATH = '/run/cay-guest';
 export const SOCKET_DIR = '/run/cay';
 
-/** Where on the host the runtime finds the root, mounted for it alone. */
+/** Path on the host of the root filesystem, mounted for this runtime process alone. */
 export function rootMount({ bundleDir }: Pick<Container, 'bundleDir'>): string {
   return join(bundleDir, 'mount');
 }
 
 /**
- * Where on the host the runtime finds the user namespace that it joins, if it does. One that the runtime
- * makes belongs to root, and what the kernel counts for each user it would count for root, for all containers
- * together.
+ * Path on the host of the user namespace that the runtime joins, if any. A namespace made by the runtime
+ * would belong to root, and the kernel would count per-user resources of all containers together, for root.
  */
 export function userNamespace({ bundleDir }: Bundled, { joinsUser }: BundleTraits): string | undefined {
   return joinsUser ? join(bundleDir, 'user') : undefined;
 }
 
 /**
- * What root of a sandbox may do there: everything about its own files, users and processes; nothing about the
+ * Capabilities of root in a sandbox: everything about its own files, users and processes; nothing about the
  * machine, the network or devices.
  */
 export const CAPABILITIES = [
@@ -45,19 +43,19 @@ export const CAPABILITIES = [
 ] as const;
 
 /**
- * When the whole machine runs out of memory the kernel ends sandboxes before the server and before what else
- * it carries. Within a sandbox commands come before the guest: it raises theirs further.
+ * When the machine runs out of memory, the kernel kills sandboxes before the server and other programs.
+ * Within a sandbox it kills commands before the guest, which raises their score further.
  */
 export const OOM_SCORE = 300;
 
 /**
- * The guest's own, where there is a kernel for each sandbox: an image is revived with the name of the machine
- * that it was captured in, and the guest gives it another. No command has it: the guest takes it out of the
- * bounding set first.
+ * For the guest only, where each sandbox has a kernel of its own: a restored image has the hostname of the
+ * captured one, and the guest changes it. No command has it: the guest removes it from the bounding set
+ * first.
  */
 const NAMING = ['CAP_SYS_ADMIN'] as const;
 
-/** What tells of the machine, its disks and its other tenants. Programs get along without it. */
+/** Paths that reveal the machine, its disks and its other tenants. Programs work without them. */
 const MASKED_PATHS = [
   '/proc/acpi',
   '/proc/asound',
@@ -85,20 +83,19 @@ const MASKED_PATHS = [
 const READONLY_PATHS = ['/proc/bus', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger'];
 
 /**
- * All of `/sys` that a sandbox on the host's kernel sees: what C libraries, Go, Java and allocators size
- * themselves by. The rest has the disks, quotas and paths of the host and of other sandboxes.
+ * The only parts of `/sys` that a sandbox on the host's kernel sees: C libraries, Go, Java and allocators
+ * read them. The rest shows disks, quotas and paths of the host and of other sandboxes.
  */
 const SYS_PATHS = ['/sys/devices/system/cpu', '/sys/kernel/mm/transparent_hugepage'].filter((path) =>
   existsSync(path),
 );
 
-/** Terminals of one sandbox. The kernel has one count for the whole machine, and this one for each mount. */
+/** Terminals of one sandbox. The kernel has one limit for the whole machine, and this one for each mount. */
 export const MAX_TERMINALS = 256;
 
 /**
- * The kernel adds these up over all sandboxes, whoever has them inside, and compares the sum with the
- * server's own limit: what one takes the others lack. So locked memory and message queues are refused, and
- * queued signals few.
+ * The kernel sums these over all sandboxes and compares the sum with the server's own limit: what one sandbox
+ * takes the others lack. So locked memory and message queues are refused, and queued signals are few.
  */
 const SHARED_LIMITS = { RLIMIT_MEMLOCK: 0, RLIMIT_MSGQUEUE: 0, RLIMIT_SIGPENDING: 1024 };
 
@@ -119,12 +116,11 @@ export interface BundleTraits {
   /** No process of the sandbox can have more, and some runtimes fail when asked for more. */
   maxOpenFiles: number;
   /**
-   * Shares the host's kernel: gets a system call filter, masked paths and sight of its cgroup's memory
-   * events.
+   * Shares the host's kernel: gets a seccomp filter, masked paths and a view of its cgroup's memory events.
    */
   sharesKernel: boolean;
   seccomp?: Seccomp | undefined;
-  /** Joins a user namespace that was made for the container, rather than make one. */
+  /** Joins a user namespace that was made for the container, instead of making one. */
   joinsUser?: boolean;
 }
 
@@ -145,7 +141,7 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
       env: ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'HOME=/root'],
       noNewPrivileges: true,
       oomScoreAdj: OOM_SCORE,
-      // Neither inheritable nor ambient: whoever is not root inside has none.
+      // Neither inheritable nor ambient: users other than root have none.
       capabilities: {
         bounding: capabilities,
         effective: capabilities,
@@ -153,8 +149,8 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
         inheritable: [],
         ambient: [],
       },
-      // In a namespace that it joins the runtime may not be allowed to set them: it has them, and passes them
-      // on.
+      // In a namespace that it joins, the runtime may not be allowed to set them: it has them already and
+      // passes them on.
       rlimits: Object.entries(user === undefined ? limitsOf(container, traits) : {}).map(([type, most]) => ({
         type,
         soft: most,

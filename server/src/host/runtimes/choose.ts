@@ -1,14 +1,14 @@
-/** Which runtime a sandbox gets. */
+/** Chooses the runtime of a sandbox. */
 import { CayError } from '@cay/sdk/protocol';
 import type { Runtime } from './runtime.ts';
 
 /**
- * Strongest isolation first, then the quicker. `process` is missing: it is none at all and has to be asked
- * for.
+ * Strongest isolation first, then the fastest. `process` is not in the list: it does not isolate and must be
+ * asked for.
  */
 const ORDER = ['runsc', 'crun', 'runc'];
 
-/** The one of that name, or the first that works here. Rejects `not_found` and `unavailable`. */
+/** The named runtime, or the first that works here. Rejects `not_found` and `unavailable`. */
 export async function chooseRuntime(runtimes: readonly Runtime[], name?: string): Promise<Runtime> {
   if (name !== undefined) return byName(runtimes, name);
   const reasons: string[] = [];

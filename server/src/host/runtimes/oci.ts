@@ -1,11 +1,10 @@
 /**
- * What `runc`, `crun` and `runsc` have in common: a command line that starts a bundle and state below a
+ * What `runc`, `crun` and `runsc` have in common: a command line that starts a bundle, and state in a
  * directory.
  *
- * A driver says how they differ (`OciTraits`). The program is spawned once for each start. Ending a container
- * is done without it: the cgroup is killed and the program's few state files are removed, which takes
- * milliseconds where its own `delete` takes up to seconds. What is alive is read from the state files and
- * `/proc`.
+ * A driver describes how they differ (`OciTraits`). The program is spawned once for each start. A container
+ * is ended without it: the cgroup is killed and the few state files are removed, which takes milliseconds
+ * where the program's own `delete` takes up to seconds. Liveness is read from the state files and `/proc`.
  */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { access, constants, readdir } from 'node:fs/promises';
@@ -27,12 +26,12 @@ import { requireReadableAccounts } from './readable-accounts.ts';
 import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
 
 export interface OciOptions {
-  /** Containers' state is kept in a directory of the runtime's name below it. */
+  /** State of containers is kept below it, in a directory with the runtime's name. */
   stateDir: string;
   ids: IdMapping;
   /** A name to look up in `PATH`, or a path. */
   binary?: string;
-  /** The guest's program, which mounts the root for the runtime. */
+  /** Path of the guest binary, which mounts the root for the runtime. */
   helper?: string;
 }
 
@@ -54,9 +53,9 @@ export interface OciTraits {
   flags: string[];
   /** Options before the verb of a container without a cgroup. */
   flagsWithoutCgroup: string[];
-  /** How to get it. */
+  /** How to install it. */
   hint: string;
-  /** What is wrong with this version, if anything. */
+  /** Known defects of this version, if any. */
   checkVersion?(version: string): string | undefined;
   /** Just before the start. */
   prepare?(container: Bundled): void;
@@ -65,18 +64,18 @@ export interface OciTraits {
   recorded(root: string, name: string): RecordedProcess | undefined;
   /** The container that an entry of `root` belongs to. */
   nameOf(entry: string): string | undefined;
-  /** Where it can keep and revive processes. */
+  /** Captures and restores memory, where the runtime can. */
   checkpoints?(tools: CheckpointTools): Checkpoints;
 }
 
-/** What a driver's checkpoints are made of. */
+/** What a driver needs for checkpoints. */
 export interface CheckpointTools {
   /** The directory of the containers' state. */
   root: string;
   binary: string;
-  /** Runs `program options… verb…`, which leaves nothing running. Rejects with its own words. */
+  /** Runs `program options… verb…`, which leaves no process behind. Rejects with its own message. */
   call(verb: string[]): Promise<void>;
-  /** As `start`, by another verb than `run`. */
+  /** Like `start`, with another verb than `run`. */
   start(container: Container, verb: string[]): Promise<void>;
   status: Runtime['status'];
 }
@@ -90,7 +89,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   const { stateDir, ids, binary = traits.name, helper = guestBinary() } = options;
   const root = join(stateDir, traits.name);
   let probed: Promise<RuntimeProbe> | undefined;
-  // Without the host's kernel it counts by itself what that counts for each user.
+  // With a kernel of its own, per-user resources are counted inside.
   let joinsUser = traits.bundle.sharesKernel;
   let maxOpenFiles: number | undefined;
 
@@ -100,7 +99,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
 
   function writeBundle(container: Bundled): void {
     const bundle = buildBundle(container, bundleTraits());
-    // The socket's directory is shown read-only, so that the runtime cannot make this mount point there.
+    // The directory of the socket is mounted read-only, so the runtime cannot create this mount point there.
     if (traits.bundle.sharesKernel && container.cgroup?.memoryPath)
       mkdirSync(join(container.socketDir, 'cgroup'), { recursive: true });
     traits.prepare?.(container);
@@ -158,7 +157,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
       throw new CayError('already_exists', `Cannot start container "${container.name}": it is running`);
     }
     mkdirSync(root, { recursive: true });
-    // Of a container that ended by itself, or when the machine went down.
+    // State of a container that ended by itself, or with the machine.
     await forget(container.name);
     try {
       if (traits.bundle.sharesKernel) requireReadableAccounts(container.rootDir);
@@ -172,7 +171,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
 
   async function call(verb: string[]): Promise<void> {
     try {
-      // What gVisor says of itself when it fails has no end.
+      // The output of a failing gVisor can be endless.
       await run(binary, ['--root', root, ...traits.flags, ...verb], { keepBytes: 4_096 });
     } catch (error) {
       const words = error instanceof RunError ? error.stderr.trim() : '';
@@ -223,7 +222,8 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   }
 
   /**
-   * What works is known for good. What does not may have been mended, or was only the machine's bad moment.
+   * A success is cached for ever. A failure may have been fixed, or was caused by load, so it is probed
+   * again.
    */
   function probe(): Promise<RuntimeProbe> {
     probed ??= probeOnce().then((found) => {

@@ -7,11 +7,11 @@
  * A mount namespace and `chroot` give each its own root directory, so that paths mean the same as elsewhere.
  * Ids are not mapped: the tree has to belong to the ids as they are. Cgroup limits hold.
  */
+import { poll } from '../../lib/poll.ts';
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { isAlive, processStat } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
@@ -104,11 +104,14 @@ async function launch(container: Container): Promise<number> {
   child.on('error', (error) => (ended = error.message));
   child.on('exit', (code, signal) => (ended = signal ?? `exit code ${code}`));
   child.unref();
-  const deadline = performance.now() + START_TIMEOUT_MS;
-  while (ended === undefined && performance.now() < deadline) {
-    if (child.pid !== undefined && processStat(child.pid)?.name === 'cay-guest') return child.pid;
-    await sleep(1);
-  }
+  const pid = await poll(
+    () => {
+      if (ended !== undefined) return 0;
+      return child.pid !== undefined && processStat(child.pid)?.name === 'cay-guest' ? child.pid : undefined;
+    },
+    { timeoutMs: START_TIMEOUT_MS, delayMs: 1 },
+  );
+  if (pid) return pid;
   child.kill('SIGKILL');
   const words = readFileSync(log, 'utf8').trim().slice(-4_096) || ended || 'it did not start in time';
   throw new CayError('unavailable', `Cannot start container "${container.name}": process says: ${words}`, {

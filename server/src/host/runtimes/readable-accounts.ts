@@ -1,7 +1,7 @@
 /**
- * Before a runtime starts a container it looks up its user in the tree's own `/etc/passwd` and `/etc/group`.
- * Whoever rules the tree can put a fifo there, and the runtime would wait for a writer until its time is up,
- * in one of the few places where containers are started.
+ * Before a runtime starts a container it looks up its user in the tree's `/etc/passwd` and `/etc/group`. The
+ * tenant could put a fifo there, and the runtime would block on it until its timeout, in one of the few slots
+ * for starting containers.
  */
 import { lstatSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,9 +10,7 @@ import { CayError } from '@cay/sdk/protocol';
 const ACCOUNTS = ['etc/passwd', 'etc/group'];
 const MAX_LINKS = 40;
 
-/**
- * Throws `failed_precondition`. Nothing runs in the tree yet, so what is looked at cannot change underfoot.
- */
+/** Throws `failed_precondition`. No process runs in the tree yet, so the check cannot race. */
 export function requireReadableAccounts(rootDir: string): void {
   for (const path of ACCOUNTS) {
     const kind = kindInside(rootDir, path);
@@ -27,7 +25,7 @@ export function requireReadableAccounts(rootDir: string): void {
   }
 }
 
-/** What a path leads to if every link is followed inside the root alone. */
+/** The target of a path if every symlink is resolved inside the root. */
 function kindInside(rootDir: string, path: string): string {
   const ahead = path.split('/');
   let at: string[] = [];

@@ -1,7 +1,7 @@
-/** Known ways out of containers of runc, and the first version of each series without them. */
+/** Known container escapes of runc, and the first version of each series without them. */
 interface Fix {
   names: string;
-  /** The first without it in each series that was mended; series above the last never had it. */
+  /** The first fixed version in each series; later series never had the defect. */
   since: readonly [number, number, number][];
 }
 
@@ -18,8 +18,8 @@ const FIXES: readonly Fix[] = [
 ];
 
 /**
- * Names of what this version was published with, by its number alone: a distribution may have mended it
- * without a new number.
+ * Escapes that this version had when it was published. A distribution may have backported the fix without a
+ * new number.
  */
 export function missingRuncFixes(version: string): string[] {
   const found = /(\d+)\.(\d+)\.(\d+)/.exec(version);

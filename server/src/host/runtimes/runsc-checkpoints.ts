@@ -26,7 +26,7 @@ import { callSandbox } from './sandbox-control.ts';
 export interface RunscCheckpointTools extends CheckpointTools {
   /** Undefined if there is no such container. */
   controlSocket(name: string): string | undefined;
-  /** One of them is there while the container may be standing still. */
+  /** One of these files exists while the container may be stopped. */
   stillFiles(root: string, name: string): StillFiles;
 }
 
@@ -35,12 +35,9 @@ export interface StillFiles {
   stopped: string;
 }
 
-/** Stopping waits for the system calls under way, continuing for nothing. */
+/** Stopping waits for system calls in progress, continuing waits for nothing. */
 const CONTROL_MS = 30_000;
-/**
- * How long something may take to run in a sandbox before that is held to be standing still: far longer than
- * on any loaded machine.
- */
+/** A sandbox that runs nothing for this long counts as stopped: far longer than on any loaded machine. */
 const PROBE_MS = 20_000;
 
 export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
@@ -146,7 +143,7 @@ function captureError(name: string, error: unknown): CayError {
   );
 }
 
-/** An image goes on only under the very same build, on a processor that can do the same. */
+/** An image can be restored only by the same build, on a processor with the same features. */
 async function describeHost(binary: string): Promise<string> {
   const [{ stdout }, build, cpuinfo] = await Promise.all([
     run(binary, ['--version']),

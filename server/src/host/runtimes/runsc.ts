@@ -27,11 +27,11 @@ export function runscRuntime(options: OciOptions): Runtime {
       bundle: { sharesKernel: false },
       flags: [
         '--platform=systrap',
-        // Loopback only: what goes out goes through the guest.
+        // Loopback only: outgoing traffic goes through the guest.
         '--network=none',
-        // Writes go to the root directory itself, where snapshots find them.
+        // Writes go to the root directory itself, so snapshots include them.
         '--overlay2=none',
-        // The guest dials a socket of the host.
+        // The guest connects to a socket of the host.
         '--host-uds=open',
       ],
       flagsWithoutCgroup: ['--ignore-cgroups'],
@@ -67,7 +67,7 @@ function stateFile(root: string, name: string): string {
   return join(root, `${name}_sandbox:${name}.state`);
 }
 
-/** One of them is there while the container may be standing still for a capture. */
+/** One of these files exists while the container may be stopped for a capture. */
 function stillFiles(root: string, name: string): StillFiles {
   return { unsure: join(root, `${name}.unsure`), stopped: join(root, `${name}.stopped`) };
 }
@@ -86,9 +86,8 @@ function recordedState(root: string, name: string): { pid: number; controlSocket
 }
 
 /**
- * gVisor puts memory over a `/tmp` that is empty, and what is written there would be missing from snapshots.
- * Something in it prevents that. Nothing runs in the tree yet, so what is looked at cannot change underfoot;
- * a link is left alone.
+ * gVisor mounts a tmpfs over an empty `/tmp`, and files there would be missing from snapshots. A file in it
+ * prevents that. No process runs in the tree yet, so the check cannot race; a symlink is left alone.
  */
 function keepTmp(container: Bundled, ids: IdMapping): void {
   if (container.readOnlyRoot) return;

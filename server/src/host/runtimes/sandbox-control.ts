@@ -1,10 +1,10 @@
 /**
- * Calls the control socket of a gVisor sandbox: one JSON value there, one back. It does what `runsc` would be
- * spawned for, in a millisecond.
+ * Calls the control socket of a gVisor sandbox: one JSON value each way. Does in a millisecond what `runsc`
+ * would be spawned for.
  */
 import { connect } from 'node:net';
 
-/** More than any answer has. */
+/** Larger than any answer. */
 const MAX_ANSWER = 65_536;
 
 /** Resolves when the sandbox has done it. */
@@ -33,7 +33,7 @@ export function callSandbox(socketPath: string, method: string, timeoutMs: numbe
   });
 }
 
-/** Undefined as long as it is not whole. */
+/** Undefined until it is complete. */
 function parse(text: string): { success?: unknown; err?: unknown } | undefined {
   try {
     const value: unknown = JSON.parse(text);

@@ -57,7 +57,7 @@ describe.skipIf(reason !== undefined)('btrfs', () => {
       return last;
     }
 
-    it('has no devices and no set-user-id programs and lets nobody in, also where it was mounted without', async () => {
+    it('is nosuid, nodev and closed to other users, also if it was mounted without these options', async () => {
       const pool = join(dir, 'pool');
       const options = async () => (await listMounts()).find(({ path }) => path === pool)?.options;
       await (await start()).prepare('a');
@@ -71,7 +71,7 @@ describe.skipIf(reason !== undefined)('btrfs', () => {
       expect((await stat(pool)).mode & 0o777).toBe(0o700);
     });
 
-    it('takes of the disk only what is in it, and gives back what is removed', async () => {
+    it('uses only the disk space of its content, and frees the space of removed files', async () => {
       const trees = await start();
       const used = async (): Promise<number> => (await stat(join(dir, 'pool.btrfs'))).blocks * 512;
       expect(await used()).toBeLessThan(64 * MIB);

@@ -1,19 +1,19 @@
 /**
- * Trees are subvolumes of btrfs. A copy is a snapshot: it takes a few milliseconds whatever its size.
+ * Trees are btrfs subvolumes. A copy is a snapshot: it takes a few milliseconds whatever its size.
+ *     <base>/trees/<name>     the subvolumes; committed ones are read-only
+ *     <base>/records/<name>   their records
  *
- *     <driver>/trees/<name>     the subvolumes; committed ones are read-only
- *     <driver>/records/<name>   what they are
- *
- * The driver is a subvolume in the given folder where that lies on btrfs, and a pool in a
- * file otherwise. A snapshot is one transaction of the filesystem, which also writes the record that
- * came before it: after a power cut both are there, or the record alone, or none.
+ * The base is a subvolume in the given directory if that is on btrfs, otherwise a pool in a file. A snapshot
+ * is one transaction of the filesystem, which also writes the record before it: after a power loss both
+ * exist, or the record alone, or neither.
  */
 import { chmod, mkdir, readdir, realpath, rmdir, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
-import { compareTrees } from './compare-trees.ts';
+import { compareTrees } from './compare/compare-trees.ts';
 import { type TreeDriver, openForest, type StepHook } from './forest.ts';
+import { diskSpace } from './mounts.ts';
 import { type Pool, openPool } from './pool.ts';
 import { openQgroups } from './qgroups.ts';
 import { openRecords, type TreeRecord } from './records.ts';
@@ -27,26 +27,26 @@ export interface BtrfsOptions {
   poolBytes?: number;
   maxPoolBytes?: number;
   /**
-   * Turns quotas on. Default: only in a pool of our own, since counting slows a filesystem down that
-   * others use. Where they are on already they are used.
+   * Turns quotas on. Default: only in a pool of our own, because counting slows a shared filesystem down.
+   * Quotas that are on already are used.
    */
   enableQuota?: boolean;
-  /** How often the pool is looked after: grown, counted anew. 0 means never. */
+  /** Interval of maintenance: growing the pool, recounting quotas. 0 means never. */
   tendEveryMs?: number;
   onStep?: StepHook;
 }
 
 export interface BtrfsSnapshotter extends Snapshotter {
   /**
-   * Grows the pool if it is nearly full, readies it for a full disk, and sweeps what deleted trees left. Runs
-   * by itself as well.
+   * Maintenance: grows the pool if it is nearly full, reserves metadata for a full disk, and removes what
+   * deleted trees left. Also runs on a timer.
    */
   tend(): Promise<void>;
   /** Removes every tree, the mount, the loop device and the pool. */
   destroy(): Promise<void>;
 }
 
-/** The kernel takes a chunk of metadata, and writes to it, within seconds. */
+/** The kernel allocates and writes a chunk of metadata within seconds. */
 const RESERVE_EVERY_MS = 250;
 const BTRFS_MAGIC = 0x9123683e;
 
@@ -58,7 +58,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   const pool = (await isBtrfs(dir)) ? undefined : await makePool();
   const base = pool?.path ?? (await makeBase(join(dir, 'pool')));
   const treesDir = join(base, 'trees');
-  // Nobody but root reaches a tree by its path: sandboxes have it mounted.
+  // Only root reaches a tree by its path; sandboxes have it mounted.
   await chmod(base, 0o700);
   await mkdir(treesDir, { recursive: true, mode: 0o700 });
   const at = (name: string): string => join(treesDir, name);
@@ -88,7 +88,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     },
 
     async make(key, record) {
-      // `btrfs subvolume snapshot` would put the copy inside of what is there.
+      // `btrfs subvolume snapshot` would put the copy inside an existing directory.
       if (await exists(at(key))) await subvolumes.remove(key);
       if (record.parent === undefined) await command(['btrfs', 'subvolume', 'create', at(key)]);
       else await command(['btrfs', 'subvolume', 'snapshot', at(record.parent), at(key)]);
@@ -122,7 +122,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     async written(key, { baseBytes = 0 }) {
       if (!qgroups) return undefined;
       const id = await subvolumes.id(key);
-      // The simple mode counts what was written, the ordinary one what is referred to.
+      // Simple quotas count bytes written, ordinary quotas count bytes referenced.
       if (qgroups.mode === 'squota') return (await qgroups.exclusive(id)) ?? 0;
       return Math.max(0, (await qgroups.base(id)) - baseBytes);
     },
@@ -145,7 +145,8 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   let tending: Promise<void> | undefined;
   let reserving: Promise<void> | undefined;
   await tend();
-  // Nobody waits for it, and it keeps no process alive: a failure shows again at the verb that it concerns.
+  // Errors are ignored, and the timer keeps no process alive: a failure shows again in the verb that it
+  // affects.
   const timer =
     tendEveryMs > 0 ? setInterval(() => void tend().catch(() => {}), tendEveryMs).unref() : undefined;
   const reserver =
@@ -155,7 +156,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
 
   function reserve(): Promise<void> {
     reserving ??= (async () => {
-      // A disk too full for it is one that a little room may come back to.
+      // Ignore a full disk: space may be freed later.
       if (!closed) await pool?.reserve().catch(ignoreFull);
     })().finally(() => {
       reserving = undefined;
@@ -174,7 +175,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
       await pool?.grow();
       await reserve();
       await qgroups?.recount();
-      // On a filesystem of others a group without a subvolume may be meant.
+      // On a shared filesystem a quota group without a subvolume may be intended.
       if (pool) await qgroups?.sweep(() => subvolumes.everyId());
     }
   }
@@ -186,32 +187,21 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     await Promise.allSettled([tending, reserving]);
   }
 
-  const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
   return {
     name: 'btrfs',
     capabilities: { quota: qgroups !== undefined, instant: true, incremental: true },
-    prepare,
-    path,
-    commit,
-    committedPath,
-    changes,
-    setQuota,
-    usage,
-    written,
-    remove,
-    list,
+    ...forest.trees,
     tend,
 
     async space() {
       if (pool) return pool.space();
-      const { bsize, blocks, bavail } = await statfs(base);
-      return { totalBytes: bsize * blocks, freeBytes: bsize * bavail };
+      return diskSpace(base);
     },
 
     async close() {
       await stop();
-      if (!pool || (await list()).some(({ kind }) => kind === 'active')) return;
-      // Someone who looks at a committed tree keeps the mount; the next open adopts it.
+      if (!pool || (await forest.trees.list()).some(({ kind }) => kind === 'active')) return;
+      // A reader of a committed tree keeps the mount busy; the next open adopts it.
       await pool.unmount().catch(() => {});
     },
 
@@ -220,15 +210,13 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
       if (pool) return pool.destroy();
       for (const name of await readdir(treesDir)) await subvolumes.remove(name);
       await command(['btrfs', 'subvolume', 'delete', base]);
-      // The folder may hold what is not ours.
+      // The directory may hold files of others.
       await rmdir(dir).catch(() => {});
     },
   };
 }
 
-/**
- * A subvolume of our own on somebody's btrfs: the list of what is directly in it is the list of our trees.
- */
+/** A subvolume of our own on an existing btrfs: its direct children are our trees. */
 async function makeBase(path: string): Promise<string> {
   if (!(await exists(path))) await command(['btrfs', 'subvolume', 'create', path]);
   return path;
@@ -242,7 +230,7 @@ function ignoreFull(error: unknown): void {
   if (!isCayError(error, 'resource_exhausted')) throw error;
 }
 
-/** Without counters all of the tree's extents have to be looked at. */
+/** Without quotas all extents of the tree must be read. */
 async function walkUsage(path: string): Promise<number> {
   const { stdout } = await attempt(['btrfs', 'filesystem', 'du', '-s', '--raw', path], {
     timeoutMs: 600_000,

@@ -5,11 +5,11 @@ import { endFirst } from '../end-first.ts';
 
 export interface CommandOptions {
   cwd?: string;
-  /** Generous: a busy disk makes a flush slow, and half a operation is worse than a late one. */
+  /** Generous: flushing a busy disk is slow, and an interrupted operation is worse than a late one. */
   timeoutMs?: number;
 }
 
-/** Untranslated messages, and the folders of the system's programs whatever the caller's PATH. */
+/** English messages, and the system's program directories whatever PATH the server has. */
 const ENV = {
   LC_ALL: 'C',
   PATH: [process.env['PATH'], '/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/bin', '/bin']
@@ -17,10 +17,10 @@ const ENV = {
     .join(':'),
 };
 
-/** A list of all subvolumes of a large pool has to fit. */
+/** Must hold the list of all subvolumes of a large pool. */
 const KEEP_BYTES = 16 * 1024 * 1024;
 
-/** Runs a program of the system that has to succeed and resolves what it printed. */
+/** Runs a system program and resolves with its output. Rejects if it fails. */
 export async function command(
   argv: readonly [string, ...string[]],
   options: CommandOptions = {},
@@ -36,7 +36,7 @@ export async function command(
   });
 }
 
-/** The same, where failing is an answer too. */
+/** Like `command`, but resolves also if it fails. */
 export async function attempt(
   argv: readonly [string, ...string[]],
   { cwd, timeoutMs = 120_000 }: CommandOptions = {},
@@ -64,8 +64,7 @@ export async function attempt(
 }
 
 /**
- * What a program of the system prints, as it comes. Rejects at the end if the program fails, and leaves none
- * behind.
+ * Streams the output of a system program. Rejects at the end if the program fails. Leaves no process behind.
  */
 export async function* output(
   argv: readonly [string, ...string[]],

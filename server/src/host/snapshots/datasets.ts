@@ -1,37 +1,35 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { poll } from '../../lib/poll.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import { attempt, command } from './command.ts';
 
 export interface Dataset {
-  /** With its snapshot after an `@`, if it is one. */
+  /** With the name of its snapshot after an `@`, if it is one. */
   name: string;
-  /** The snapshot that it is a clone of. */
+  /** The snapshot that it was cloned from. */
   origin?: string;
-  /** Was removed, and is there for its snapshots only. */
+  /** Removed, and kept only for its snapshots. */
   gone: boolean;
 }
 
-/**
- * ZFS does such operations one after the other anyway, and its server for FUSE may hang when they come at once.
- */
+/** ZFS serialises these operations anyway, and its FUSE server may hang when they run concurrently. */
 const turn = new Semaphore(1);
 
-/** Runs `zfs`, which has to succeed, and resolves what it printed. */
+/** Runs `zfs` and resolves with its output. Rejects if it fails. */
 export function zfs(...args: string[]): Promise<string> {
   return turn.run(() => command(['zfs', ...args]));
 }
 
-/** The same, where failing is an answer too. */
+/** Like `zfs`, but resolves also if it fails. */
 export function tryZfs(...args: string[]): ReturnType<typeof attempt> {
   return turn.run(() => attempt(['zfs', ...args]));
 }
 
-/** Marks a dataset as ours, with the folder that it belongs to. */
+/** Property that marks a dataset as ours, with its directory as the value. */
 export const OWNER = 'cay:dir';
-/** Marks a dataset that was removed. */
+/** Property that marks a removed dataset. */
 const GONE = 'cay:gone';
 
-/** All that is below `base`, in the order of making as far as a dataset's own snapshots go. */
+/** Everything below `base`; the snapshots of a dataset in the order of their creation. */
 export async function listDatasets(base: string): Promise<Dataset[]> {
   const text = await zfs('list', '-H', '-r', '-t', 'filesystem,snapshot', '-o', `name,origin,${GONE}`, base);
   return text
@@ -45,18 +43,18 @@ export async function listDatasets(base: string): Promise<Dataset[]> {
     }));
 }
 
-/** A dataset's own snapshots by their full names, the oldest first. */
+/** The full names of a dataset's snapshots, oldest first. */
 export async function listSnapshots(dataset: string): Promise<string[]> {
   const text = await zfs('list', '-H', '-r', '-d', '1', '-t', 'snapshot', '-o', 'name', dataset);
   return text.split('\n').filter((name) => name !== '');
 }
 
-/** Hides a dataset from the next open. One step, after which it counts as removed. */
+/** Marks a dataset as removed, in one step: the next open ignores it. */
 export async function markGone(dataset: string): Promise<void> {
   await zfs('set', `${GONE}=yes`, dataset);
 }
 
-/** Properties of one dataset as numbers and words that are meant for programs. */
+/** Properties of one dataset, in the format for programs. */
 export async function readProperties(dataset: string, ...properties: string[]): Promise<string[]> {
   const text = await zfs('get', '-H', '-p', '-o', 'value', properties.join(','), dataset);
   return text.trimEnd().split('\n');
@@ -71,16 +69,18 @@ export async function readOwner(dataset: string): Promise<string | undefined> {
 }
 
 /**
- * A dataset stays busy for a moment after it was unmounted, and while a sandbox is started that has seen it
- * mounted.
+ * A dataset stays busy for a moment after it was unmounted, and while a container starts that has seen its
+ * mount. So this retries.
  */
 export async function whenFree(...args: string[]): Promise<void> {
-  for (let round = 0; round < 40; round++) {
-    const { exitCode, stderr } = await tryZfs(...args);
-    if (exitCode === 0) return;
-    if (/does not exist/.test(stderr)) return;
-    if (!/busy/.test(stderr)) break;
-    await sleep(50);
-  }
-  await zfs(...args);
+  const result = await poll(
+    async () => {
+      const { exitCode, stderr } = await tryZfs(...args);
+      if (exitCode === 0 || /does not exist/.test(stderr)) return 'done';
+      return /busy/.test(stderr) ? undefined : 'failed';
+    },
+    { timeoutMs: 2_000, delayMs: 50 },
+  );
+  // Once more, for the error that it throws.
+  if (result !== 'done') await zfs(...args);
 }

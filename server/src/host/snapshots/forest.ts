@@ -1,10 +1,10 @@
 /**
- * The half of a Snapshotter that is the same on every filesystem: names, idempotency, the order of
- * records and operations, who may be removed, and what a crash leaves. A driver brings a `TreeDriver`, which
- * only does operations.
+ * The part of a Snapshotter that is the same on every filesystem: names, idempotency, the order of records
+ * and operations, which trees can be removed, and recovery after a crash. A driver provides a `TreeDriver`,
+ * which only performs the operations.
  *
- * The record of a tree is written before the tree is made and removed after the tree is gone. So
- * what a crash leaves is a record without a tree, which `openForest` drops.
+ * The record of a tree is written before the tree is made and removed after the tree is gone. So a crash
+ * leaves at most a record without a tree, which `openForest` drops.
  */
 import { CayError, type FileChange } from '@cay/sdk/protocol';
 import { isDiskFull } from '../../lib/disk-full.ts';
@@ -14,25 +14,25 @@ import type { Snapshotter } from './snapshotter.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 export interface TreeDriver {
-  /** Names of the trees that are there, whole. Sweeps what is not. */
+  /** Names of all complete trees. Removes incomplete ones. */
   trees(): Promise<string[]>;
-  /** Puts right what the record says and a crash kept from being done. */
+  /** Finishes what the record says and a crash has interrupted. */
   mend?(name: string, record: TreeRecord): Promise<void>;
-  /** What the record of a tree that is about to be made has to say beyond the contract. */
+  /** Adds driver-specific fields to the record of a tree that is about to be made. */
   plan?(record: TreeRecord): Promise<TreeRecord>;
-  /** Makes an active tree from `record.parent`; replaces what a failure left under this name. */
+  /** Makes an active tree from `record.parent`. Replaces what an earlier failure left under this name. */
   make(key: string, record: TreeRecord): Promise<void>;
-  /** Makes the committed tree `name` from the active one. It appears whole or not at all. */
+  /** Makes the committed tree `name` from the active one, atomically. */
   copy(name: string, key: string, record: TreeRecord): Promise<void>;
   drop(name: string, record: TreeRecord): Promise<void>;
   path(key: string, record: TreeRecord): Promise<string>;
   /** The directory of a committed tree, read-only. */
   committedPath(name: string, record: TreeRecord): Promise<string>;
-  /** How two trees whose directories are given are compared. */
+  /** Compares two trees, given their directories. */
   compare(from: CommittedTree, to: CommittedTree, signal: AbortSignal | undefined): Promise<FileChange[]>;
   limit(key: string, record: TreeRecord): Promise<void>;
   usage(name: string, record: TreeRecord): Promise<number>;
-  /** Absent where nobody counts it. */
+  /** Absent where the filesystem does not count it. */
   written?(key: string, record: TreeRecord): Promise<number | undefined>;
 }
 
@@ -46,21 +46,11 @@ export interface CommittedTree {
  */
 export type StepHook = (step: string) => Promise<void> | void;
 
-export type Forest = Pick<
-  Snapshotter,
-  | 'prepare'
-  | 'path'
-  | 'commit'
-  | 'committedPath'
-  | 'changes'
-  | 'setQuota'
-  | 'usage'
-  | 'written'
-  | 'remove'
-  | 'list'
-> & {
+export interface Forest {
+  /** The verbs of the Snapshotter that are the same for all drivers. */
+  trees: Omit<Snapshotter, 'name' | 'capabilities' | 'space' | 'close' | 'destroy'>;
   record(name: string): TreeRecord | undefined;
-};
+}
 
 export interface ForestOptions {
   driver: TreeDriver;
@@ -74,7 +64,7 @@ export interface ForestOptions {
 interface Tree {
   record: TreeRecord;
   state: 'coming' | 'here' | 'leaving';
-  /** Comparisons that look at it; it stays until they are done. */
+  /** Running comparisons that read the tree; it is removed only after them. */
   readers?: Set<Promise<void>>;
 }
 
@@ -95,12 +85,12 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
       if (!present.has(name)) await records.remove(name);
     }
     for (const name of present) {
-      // A tree without a record was put there by someone else. It is listed, so that its owner can decide.
+      // A tree without a record was not made by us. It is listed, so that its owner can decide.
       const record: TreeRecord = recorded.get(name) ?? { kind: 'active' };
       if (!recorded.has(name)) await records.write(name, record);
       trees.set(name, { record, state: 'here' });
     }
-    // After all records are known: mending a tree may need those below it.
+    // After all records are loaded: mending a tree may need its ancestors.
     for (const [name, { record }] of trees) await driver.mend?.(name, record);
   }
 
@@ -114,8 +104,8 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
   }
 
   /**
-   * The directory of a committed tree, which stays until `done` if that is given. One that is just being
-   * committed is waited for.
+   * The directory of a committed tree. With `done`, the tree is not removed before that settles. Waits for a
+   * tree that is being committed.
    */
   async function committed(name: string, done?: Promise<void>): Promise<CommittedTree> {
     return enqueue(name, async () => {
@@ -139,8 +129,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     const { promise, resolve } = Promise.withResolvers<void>();
     try {
       const held = new Map<string, CommittedTree>();
-      // Always in the same order, so that two that compare and two that remove never wait for one another in
-      // a ring.
+      // Always in the same order, so that concurrent comparisons and removals cannot deadlock.
       for (const name of [from, to].sort()) held.set(name, await committed(name, promise));
       return from === to ? [] : await driver.compare(held.get(from)!, held.get(to)!, signal);
     } finally {
@@ -164,7 +153,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     }
   }
 
-  /** Records, then does; a operation that fails is undone. */
+  /** Writes the record, then performs the operation. Undoes both if the operation fails. */
   async function grow(
     verb: string,
     name: string,
@@ -181,7 +170,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
       await step(`${verb}:done`);
       tree.state = 'here';
     } catch (error) {
-      // What cannot be undone now has no reader: `make` replaces it, and the next open sweeps it.
+      // If undoing fails too, `make` replaces the rest, and the next open removes it.
       await driver.drop(name, record).catch(() => {});
       await records.remove(name).catch(() => {});
       trees.delete(name);
@@ -201,13 +190,13 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     await driver.limit(key, record);
   }
 
-  return {
+  const verbs: Forest['trees'] = {
     async prepare(key, { parent, quotaBytes } = {}) {
       checkName(key);
       checkQuota(quotaBytes);
       if (parent !== undefined) {
         checkName(parent);
-        // A parent that is just being committed is waited for.
+        // Waits for a parent that is being committed.
         await queue.run(parent, async () => {});
       }
       return queue.run(key, async () => {
@@ -248,7 +237,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
           if (there.record.kind === 'committed' && there.record.source === key) return;
           throw taken(name, there.record);
         }
-        // The name is free and the key is not, so two commits never wait for one another in a ring.
+        // The name is free and the key is not, so two commits cannot deadlock.
         if (trees.get(key)?.state !== 'coming') active(key);
         await queue.run(key, async () => {
           const { parent } = active(key).record;
@@ -331,9 +320,8 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
         )
         .sort((a, b) => (a.name < b.name ? -1 : 1));
     },
-
-    record: (name) => trees.get(name)?.record,
   };
+  return { trees: verbs, record: (name) => trees.get(name)?.record };
 
   async function plan(name: string, record: TreeRecord): Promise<TreeRecord> {
     try {

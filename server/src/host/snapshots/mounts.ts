@@ -1,11 +1,11 @@
-import { readFile, readdir, realpath, stat } from 'node:fs/promises';
+import { readFile, readdir, realpath, stat, statfs } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 
 export interface Mount {
   path: string;
   type: string;
   source: string;
-  /** Of this mount alone, such as `nosuid`; not those of its filesystem. */
+  /** Options of this mount alone, such as `nosuid`; not those of its filesystem. */
   options: string[];
 }
 
@@ -27,19 +27,19 @@ export async function listMounts(): Promise<Mount[]> {
     });
 }
 
-/** The mount that a resolved path lies on. */
+/** The mount that holds a resolved path. */
 export async function mountOf(path: string): Promise<Mount | undefined> {
   const over = (await listMounts()).filter(
     ({ path: at }) => path === at || at === '/' || path.startsWith(`${at}/`),
   );
-  // Of two at one place the later hides the earlier.
+  // Of two mounts at one place the later hides the earlier.
   return over.reduce<Mount | undefined>(
     (best, mount) => (best && best.path.length > mount.path.length ? best : mount),
     undefined,
   );
 }
 
-/** True when something is mounted right at `path`. Cheaper than reading all mounts. */
+/** True if `path` is a mount point. Cheaper than reading all mounts. */
 export async function isMountPoint(path: string): Promise<boolean> {
   try {
     const [here, above] = await Promise.all([stat(path), stat(dirname(path))]);
@@ -49,7 +49,7 @@ export async function isMountPoint(path: string): Promise<boolean> {
   }
 }
 
-/** The folder of sysfs for the btrfs that `path` lies on. */
+/** The sysfs directory of the btrfs filesystem that holds `path`. */
 export async function sysfsOf(path: string): Promise<string | undefined> {
   const mount = await mountOf(await realpath(path));
   if (mount?.type !== 'btrfs') return undefined;
@@ -61,7 +61,7 @@ export async function sysfsOf(path: string): Promise<string | undefined> {
   return undefined;
 }
 
-/** Loop devices that stand on `file`, which has to be a resolved path. */
+/** Loop devices backed by `file`, which must be a resolved path. */
 export async function loopsOf(file: string): Promise<string[]> {
   const found: string[] = [];
   for (const name of await readdir('/sys/block').catch(() => [])) {
@@ -75,4 +75,10 @@ export async function loopsOf(file: string): Promise<string[]> {
 /** The kernel writes space, tab, newline and backslash in octal. */
 function unescape(text: string): string {
   return text.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
+}
+
+/** Size of the filesystem that holds `path`, and the part of it that the server can still use. */
+export async function diskSpace(path: string): Promise<{ totalBytes: number; freeBytes: number }> {
+  const { bsize, blocks, bavail } = await statfs(path);
+  return { totalBytes: bsize * blocks, freeBytes: bsize * bavail };
 }

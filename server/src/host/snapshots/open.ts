@@ -5,15 +5,15 @@ import { openOverlay } from './overlay.ts';
 import type { Snapshotter } from './snapshotter.ts';
 import { isZfs, openZfs, ZFS_MARKER } from './zfs.ts';
 
-/** In the order of trying. */
+/** In the order of preference. */
 const SNAPSHOTTER_NAMES = ['zfs', 'btrfs', 'overlay'] as const;
 
 export interface OpenSnapshotterOptions {
-  /** Folder for the trees, or for the pool that holds them. */
+  /** Directory for the trees, or for the pool that holds them. */
   dir: string;
   /**
    * "zfs", "btrfs" or "overlay". Default: the best that works here. "zfs:<dataset>" puts the trees below that
-   * dataset, wherever the folder is.
+   * dataset, wherever the directory is.
    */
   name?: string;
   /** Size of a new pool, where one is needed. */
@@ -21,9 +21,9 @@ export interface OpenSnapshotterOptions {
 }
 
 /**
- * Opens the snapshotter of that name, or the best that really works: ZFS or btrfs where the folder lies
- * on it, else a btrfs pool in a file, else overlay. What was chosen once stays: a folder that has
- * trees of one driver is not opened by another unasked, since they would seem to be gone.
+ * Opens the named snapshotter, or the best that works: ZFS or btrfs if the directory is on it, else a btrfs
+ * pool in a file, else overlay. The choice is permanent: a directory with trees of one driver is not opened
+ * by another, because its trees would seem to be gone.
  */
 export async function openSnapshotter(options: OpenSnapshotterOptions): Promise<Snapshotter> {
   const { dir } = options;
@@ -51,7 +51,7 @@ export async function openSnapshotter(options: OpenSnapshotterOptions): Promise<
       return await drivers[candidate]();
     } catch (error) {
       reasons[candidate] = error instanceof Error ? error.message : String(error);
-      // A disk that is of this kind and refuses has a fault that another driver would only hide.
+      // If the disk has this filesystem and the driver still fails, another driver would only hide the fault.
       if (await LIES_ON[candidate](dir)) throw error;
     }
   }
@@ -63,7 +63,7 @@ export async function openSnapshotter(options: OpenSnapshotterOptions): Promise<
 
 const LIES_ON = { zfs: isZfs, btrfs: isBtrfs, overlay: async () => false };
 
-/** Which driver's trees are in the folder, if any. */
+/** The driver whose trees are in the directory, if any. */
 async function keptKind(dir: string): Promise<(typeof SNAPSHOTTER_NAMES)[number] | undefined> {
   const names = await readdir(dir);
   if (names.includes(ZFS_MARKER)) return 'zfs';

@@ -1,30 +1,29 @@
 /**
- * Trees are layers of overlayfs, on any disk. Making one costs a mount; copying one costs as much as
- * has been written to it.
- *
+ * Trees are overlayfs layers, on any disk. Making one costs a mount; copying one costs as much as was written
+ * to it.
  *     <dir>/trees/<name>/fs     what the tree has beyond its parent
- *     <dir>/trees/<key>/work    overlayfs's own, for active trees
- *     <dir>/mounts/<name>       a tree seen whole; committed ones when somebody looks, read-only
- *     <dir>/records/<name>      what they are
- *     <dir>/staging, trash      on their way in and out; swept on open
- *     <dir>/empty               what a tree without a parent stands on
+ *     <dir>/trees/<key>/work    work directory of overlayfs, for active trees
+ *     <dir>/mounts/<name>       the whole tree; committed ones are mounted on demand, read-only
+ *     <dir>/records/<name>      their records
+ *     <dir>/staging, trash      trees being made or deleted; removed on open
+ *     <dir>/empty               the lower layer of a tree without a parent
  *
- * A tree appears by the rename of its folder and goes by the rename of its folder.
+ * A tree appears and disappears by a rename of its directory.
  */
-import { chmod, chown, mkdir, readdir, realpath, rename, rm, rmdir, stat, statfs } from 'node:fs/promises';
+import { chmod, chown, mkdir, readdir, realpath, rename, rm, rmdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
-import { compareTrees } from './compare-trees.ts';
+import { compareTrees } from './compare/compare-trees.ts';
 import { type TreeDriver, openForest, type StepHook } from './forest.ts';
-import { isMountPoint } from './mounts.ts';
+import { diskSpace, isMountPoint } from './mounts.ts';
 import { openRecords, type TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 export interface OverlayOptions {
   dir: string;
-  /** A committed tree with more layers than this becomes a whole copy. */
+  /** A committed tree with more layers than this is made a full copy. */
   maxLayers?: number;
   onStep?: StepHook;
 }
@@ -34,12 +33,12 @@ export interface OverlaySnapshotter extends Snapshotter {
   destroy(): Promise<void>;
 }
 
-/** All layers have to be named in one page (4096 bytes): 32 names of 64 characters fit. */
+/** The names of all layers must fit in one page (4096 bytes): 32 names of 64 characters do. */
 const MAX_LAYERS = 32;
 
 /**
- * What a sandbox has written is no program of anybody's on the host, and no device. `redirect_dir` lets a
- * folder of a lower layer be renamed; the others keep a layer readable under any other.
+ * `nosuid` and `nodev`: files of a sandbox must not act as programs or devices on the host. `redirect_dir`
+ * allows renaming a directory of a lower layer; the other options keep a layer usable below any other.
  */
 const FEATURES = 'nosuid,nodev,redirect_dir=on,index=off,metacopy=off';
 
@@ -57,11 +56,11 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
   await probe(dir);
   for (const path of folders) {
     await mkdir(path, { recursive: true });
-    // Nobody but root reaches a tree by its path: sandboxes have it mounted.
+    // Only root reaches a tree by its path; sandboxes have it mounted.
     await chmod(path, 0o700);
   }
   const at = (name: string): string => join(treesDir, name);
-  /** Folders on their way out: `remove` need not wait for each of their files. */
+  /** Directories being deleted: `remove` does not wait for each of their files. */
   const deletions = new Set<Promise<void>>();
   let discarded = 0;
 
@@ -78,15 +77,15 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     return layers;
   }
 
-  /** Shows a tree whole and resolves where. */
+  /** Mounts a whole tree and resolves with the mount point. */
   async function mount(name: string, { kind, parent }: TreeRecord): Promise<string> {
     const target = join(mountsDir, name);
     await mkdir(target, { recursive: true });
     if (await isMountPoint(target)) return target;
-    // Overlayfs wants one layer at least below a writable one, and two where all are read-only.
+    // Overlayfs needs at least one layer below a writable one, and two if all are read-only.
     const layers = [...chain(kind === 'committed' ? name : parent).map((layer) => `${layer}/fs`), '../empty'];
     const upper = kind === 'committed' ? 'ro' : `upperdir=${name}/fs,workdir=${name}/work`;
-    // Relative to the folder of trees, so that its own path does not count for each layer.
+    // Relative to the directory of trees, so that its path does not count for each layer.
     const data = `lowerdir=${layers.join(':')},${upper},${FEATURES}`;
     await command(['mount', '-t', 'overlay', '-o', data, 'overlay', target], { cwd: treesDir });
     return target;
@@ -119,7 +118,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     },
 
     async mend(name, { kind }) {
-      // What a killed server showed is nobody's now; someone who still looks keeps it.
+      // Views that a killed server left mounted. A view that is still in use stays.
       if (kind === 'committed') await unmount(name).catch(() => {});
     },
 
@@ -129,7 +128,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     },
 
     async make(key, record) {
-      // A failure may have left a tree under this name.
+      // A failure may have left a tree with this name.
       await driver.drop(key, record);
       const next = join(staging, key);
       await rm(next, { recursive: true, force: true });
@@ -151,7 +150,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
       const source = record.flat ? join(mountsDir, key) : join(at(key), 'fs');
       await copyTree(source, join(next, 'fs'));
       await step('commit:flush');
-      // A committed tree is whole for ever, also after a power cut.
+      // A committed tree must be complete after a power loss.
       await command(['sync', '-f', next], { timeoutMs: 600_000 });
       await step('commit:rename');
       await rename(next, at(name));
@@ -178,7 +177,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     limit: async () => {},
 
     async usage(name) {
-      // A file that goes away meanwhile is reported, and is no failure.
+      // `du` reports a file that disappears meanwhile; that is no failure.
       const { stdout } = await attempt(['du', '-s', '-B1', join(at(name), 'fs')], { timeoutMs: 600_000 });
       return Number.parseInt(stdout, 10);
     },
@@ -187,29 +186,18 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
   const records = await openRecords(join(dir, 'records'));
   const forest = await openForest({ driver, records, driverName: 'overlay', quota: false, onStep });
 
-  const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
   return {
     name: 'overlay',
     capabilities: { quota: false, instant: false, incremental: false },
-    prepare,
-    path,
-    commit,
-    committedPath,
-    changes,
-    setQuota,
-    usage,
-    written,
-    remove,
-    list,
+    ...forest.trees,
 
     async space() {
-      const { bsize, blocks, bavail } = await statfs(dir);
-      return { totalBytes: bsize * blocks, freeBytes: bsize * bavail };
+      return diskSpace(dir);
     },
 
     async close() {
-      // Someone who looks at a committed tree keeps its mount; the next open adopts it.
-      for (const { name, kind } of await list())
+      // A reader of a committed tree keeps its mount busy; the next open adopts it.
+      for (const { name, kind } of await forest.trees.list())
         if (kind === 'committed') await unmount(name).catch(() => {});
       await Promise.all(deletions);
     },
@@ -218,13 +206,13 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
       for (const name of await readdir(mountsDir)) await unmount(name);
       await Promise.all(deletions);
       for (const path of [...folders, join(dir, 'records')]) await rm(path, { recursive: true, force: true });
-      // The folder may hold what is not ours.
+      // The directory may hold files of others.
       await rmdir(dir).catch(() => {});
     },
   };
 }
 
-/** What stands in the way is found out by doing: rights, kernel and disk all have a say. */
+/** Tries a mount: permissions, kernel and disk must all allow it. */
 async function probe(dir: string): Promise<void> {
   const base = join(dir, 'probe');
   const at = join(base, 'mount');
@@ -247,20 +235,22 @@ async function probe(dir: string): Promise<void> {
   }
 }
 
-/** The root of an overlay is its upper folder: it starts out like the parent's. */
+/** The root of an overlay is its upper directory: it must start like the parent's root. */
 async function copyRootAttributes(from: string, to: string): Promise<void> {
   const { mode, uid, gid } = await stat(from);
   await chown(to, uid, gid);
   await chmod(to, mode & 0o7777);
 }
 
-/** Everything of a tree: owners, times, links, holes, extended attributes, and overlayfs's own marks. */
+/**
+ * Copies everything of a tree: owners, times, links, holes, extended attributes, and the marks of overlayfs.
+ */
 async function copyTree(from: string, to: string): Promise<void> {
   const { exitCode, stderr } = await attempt(['cp', '-a', '--reflink=auto', '--sparse=auto', from, to], {
     timeoutMs: 3_600_000,
   });
   if (exitCode === 0) return;
-  // The tree is in use: what goes away while it is read is not part of the copy.
+  // The tree is in use: files that disappear while it is read are not part of the copy.
   const gone = /: No such file or directory$|as it was replaced while being copied$/;
   const lines = stderr.split('\n').filter((line) => line !== '');
   const other = lines.find((line) => !gone.test(line));

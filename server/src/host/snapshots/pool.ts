@@ -1,14 +1,14 @@
 /**
- * A btrfs filesystem in a sparse file, for disks that are something else.
+ * A btrfs filesystem in a sparse file, for disks with another filesystem.
  *
- * The file takes what its content takes, and what is deleted inside goes back to the disk (discard).
- * The loop device is marked to go away with its mount, so an unclean end leaves nothing but the
- * mount itself, which the next `openPool` adopts.
+ * The file uses as much space as its content; deleted content is returned to the disk (discard). The loop
+ * device is marked for automatic removal with its mount, so an unclean end leaves only the mount itself,
+ * which the next `openPool` adopts.
  */
+import { poll } from '../../lib/poll.ts';
 import { constants } from 'node:fs';
 import { mkdir, open, realpath, rename, rm, rmdir, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import type { StepHook } from './forest.ts';
@@ -30,12 +30,11 @@ export interface Pool {
   /** Where it is mounted. */
   readonly path: string;
   space(): Promise<{ totalBytes: number; freeBytes: number }>;
-  /** Makes the pool larger if it is nearly full and the disk has room. Resolves whether it did. */
+  /** Grows the pool if it is nearly full and the disk has space. Resolves whether it did. */
   grow(): Promise<boolean>;
   /**
-   * Sees to it that a full disk does not turn the pool read-only. Costs next to nothing while the pool has
-   * taken no more of its file since the last time, so it can be called often. Rejects if the disk is too full
-   * for it already.
+   * Makes sure that a full disk does not turn the pool read-only. Cheap while the pool has allocated no more
+   * of its file since the last call, so it can be called often. Rejects if the disk is too full already.
    */
   reserve(): Promise<void>;
   unmount(): Promise<void>;
@@ -44,12 +43,9 @@ export interface Pool {
 
 const GIB = 1024 ** 3;
 const MIN_BYTES = 256 * 1024 ** 2;
-/**
- * With less than this free on the disk, there is room for a chunk of metadata that the pool does not have
- * yet.
- */
+/** With less than this free on the disk, space for a chunk of metadata is reserved in advance. */
 const SHORT_BYTES = 4 * GIB;
-/** What a sandbox has written is no program of anybody's on the host, and no device. */
+/** Files of a sandbox must not act as programs or devices on the host. */
 const KEPT_OUT = ['nosuid', 'nodev'];
 const MOUNT_OPTIONS = [...KEPT_OUT, 'noatime', 'discard=async'].join(',');
 
@@ -70,7 +66,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
     try {
       await mount();
     } catch (error) {
-      // A kernel that cannot mount it has no use for it, and the folder is not to look like a pool's.
+      // A kernel that cannot mount it has no use for it, and the directory must not look like a pool.
       if (fresh) await rm(file, { force: true });
       throw error;
     }
@@ -78,7 +74,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
 
   const kernelDir = await sysfsOf(path);
 
-  /** A pool is found under its name only when it is a whole filesystem. */
+  /** A pool gets its name only when it is a complete filesystem. */
   async function format(): Promise<void> {
     const { free } = await disk(dir);
     const size = sizeBytes ?? Math.min(Math.max(64 * GIB, Math.floor(free * 0.8)), usable(free));
@@ -109,20 +105,25 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
       await command(['mount', '-t', 'btrfs', '-o', `loop,${MOUNT_OPTIONS}`, file, path]);
       return;
     }
-    // The device of an earlier server, or one that another mount namespace still holds. A second one
-    // on the same file would write over the first one's back.
+    // The loop device of an earlier server, or one that another mount namespace holds. A second device on the
+    // same file would corrupt it.
     await command(['mount', '-t', 'btrfs', '-o', MOUNT_OPTIONS, loop, path]);
-    // Detaching a device in use marks it to go away with its last user.
+    // Detaching a device in use marks it for removal with its last user.
     await attempt(['losetup', '-d', loop]);
   }
 
   async function unmount(): Promise<void> {
     while (await mountAt(path)) await command(['umount', path]);
-    // The kernel lets the device go a moment after the mount.
-    for (let round = 0; round < 40 && (await loopsOf(file)).length > 0; round++) {
-      if (round % 10 === 9) for (const loop of await loopsOf(file)) await attempt(['losetup', '-d', loop]);
-      await sleep(25);
-    }
+    // The kernel releases the device a moment after the mount.
+    let rounds = 0;
+    await poll(
+      async () => {
+        const loops = await loopsOf(file);
+        if (++rounds % 10 === 0) for (const loop of loops) await attempt(['losetup', '-d', loop]);
+        return loops.length === 0 || undefined;
+      },
+      { timeoutMs: 1_000, delayMs: 25 },
+    );
   }
 
   return {
@@ -139,7 +140,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
       if (inside.free > inside.total * 0.15 && !unfinished) return false;
       const limit = Math.min(usable(outside.free) + blocks * 512, maxBytes ?? Number.MAX_SAFE_INTEGER);
       const next = unfinished ? size : Math.floor(Math.min(size * 2, limit) / 4096) * 4096;
-      // A little more each time would be work without end on a disk that fills up.
+      // Growing in small steps would never end on a disk that fills up.
       if (next < inside.total * 1.1) return false;
       const [loop] = await loopsOf(file);
       if (loop === undefined) return false;
@@ -167,13 +168,13 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
       await rm(file, { force: true });
       await rm(`${file}.new`, { force: true });
       await rmdir(path).catch(() => {});
-      // The folder may hold what is not ours.
+      // The directory may hold files of others.
       await rmdir(dir).catch(() => {});
     },
   };
 }
 
-/** Some room stays for others: a pool whose disk is full cannot write even to delete. */
+/** Leave some space: a pool on a full disk cannot write even to delete. */
 function usable(free: number): number {
   return Math.floor(free * 0.95);
 }
@@ -187,7 +188,7 @@ async function mountAt(path: string): Promise<Mount | undefined> {
   return (await listMounts()).findLast((mount) => mount.path === path && mount.type === 'btrfs');
 }
 
-/** An earlier version mounted it without. What runs on it already is not touched. */
+/** An earlier version mounted it without these options. What runs on it already is not affected. */
 async function keepOut({ path, options }: Mount): Promise<void> {
   if (KEPT_OUT.every((option) => options.includes(option))) return;
   await command(['mount', '-o', ['remount', 'bind', ...options, ...KEPT_OUT].join(','), path]);

@@ -20,17 +20,15 @@ import { sysfsOf } from './mounts.ts';
 
 export interface Qgroups {
   readonly mode: 'qgroup' | 'squota';
-  /**
-   * What the subvolume refers to in ordinary mode, 0 in simple mode: the start that a quota comes on top of.
-   */
+  /** What the subvolume references in ordinary mode, 0 in simple mode: a quota is added to this. */
   base(subvolumeId: number): Promise<number>;
-  /** Bytes that go away with the subvolume; in simple mode, those that it wrote. */
+  /** Bytes that are freed with the subvolume; in simple mode, bytes that it wrote. */
   exclusive(subvolumeId: number): Promise<number | undefined>;
   limitOf(subvolumeId: number): Promise<number | null>;
   limit(path: string, bytes: number | null): Promise<void>;
-  /** Starts counting anew if the kernel gave up, as it does when a very large tree is dropped. */
+  /** Restarts counting if the kernel gave up, as it does when a very large tree is deleted. */
   recount(): Promise<void>;
-  /** Removes the groups of subvolumes that are gone and cleaned up; newer kernels do it themselves. */
+  /** Removes the groups of deleted subvolumes; newer kernels do this themselves. */
   sweep(alive: () => Promise<ReadonlySet<number>>): Promise<void>;
 }
 
@@ -51,7 +49,7 @@ export async function openQgroups(
     const simple = await attempt(['btrfs', 'quota', 'enable', '--simple', path]);
     if (simple.exitCode !== 0) {
       await attempt(['btrfs', 'quota', 'enable', path]);
-      // What was there before is counted; nothing to count takes no time.
+      // Existing content is counted; on an empty filesystem that takes no time.
       await attempt(['btrfs', 'quota', 'rescan', '-w', path], { timeoutMs: 600_000 });
     }
     if (!(await isOn())) return undefined;
@@ -82,11 +80,11 @@ export async function openQgroups(
       const empty: number[] = [];
       for (const name of await readdir(groups).catch(() => [])) {
         const id = Number(/^0_(\d+)$/.exec(name)?.[1] ?? 0);
-        // Below 256 are the filesystem's own trees.
+        // Ids below 256 are trees of the filesystem itself.
         if (id >= 256 && (await read(id, 'referenced')) === 0) empty.push(id);
       }
       if (empty.length === 0) return;
-      // Asked after the groups were read: a subvolume that has just come is on the list then.
+      // Listed after the groups: so a new subvolume is on the list.
       const living = await alive();
       for (const id of empty) {
         if (!living.has(id)) await attempt(['btrfs', 'qgroup', 'destroy', `0/${id}`, path]);

@@ -1,16 +1,16 @@
 import { mkdir, readdir, readlink, rename, rm, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** What is known of a tree beyond its files. */
+/** The metadata of a tree. */
 export interface TreeRecord {
   kind: 'active' | 'committed';
   parent?: string;
   /** The active tree that a committed one was copied from. */
   source?: string;
   quotaBytes?: number | null;
-  /** What the filesystem counted for the tree at its start; its quota comes on top. */
+  /** What the filesystem counted for the tree at its start; the quota is added to it. */
   baseBytes?: number;
-  /** The tree holds all of its files and needs no layer below. */
+  /** The tree holds all of its files and needs no lower layer. */
   flat?: boolean;
 }
 
@@ -21,12 +21,11 @@ export interface Records {
 }
 
 /**
- * Keeps one record for each tree next to the trees, so that no database is needed to find out what
- * they are.
+ * Keeps one record for each tree next to the trees, so no database is needed to list them.
  *
- * A record is the target of a symbolic link. A link's target is metadata: it is never seen half
- * written, and after a power cut it is there in the same order as the trees themselves. A file
- * would need two flushes of the disk for the same promise.
+ * A record is the target of a symlink. That is metadata of the filesystem: it is never half written, and
+ * after a power loss it is ordered like the trees themselves. A file would need two flushes for the same
+ * guarantee.
  */
 export async function openRecords(dir: string): Promise<Records> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
@@ -34,7 +33,7 @@ export async function openRecords(dir: string): Promise<Records> {
     async read() {
       const records = new Map<string, TreeRecord>();
       for (const file of await readdir(dir)) {
-        // Keys have no dot: a name with one is a replacement that a crash left behind.
+        // Keys have no dot: a name with one is a temporary file that a crash left.
         const record = file.includes('.')
           ? undefined
           : parse(await readlink(join(dir, file)).catch(() => ''));

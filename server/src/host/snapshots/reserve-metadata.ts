@@ -1,11 +1,11 @@
 /**
- * Gives the parts of a btrfs filesystem in a sparse file that it cannot do without their blocks on the disk
- * for good: superblocks, and the chunks of metadata.
+ * Allocates disk blocks in advance for the parts of a btrfs filesystem in a sparse file that it cannot do
+ * without: superblocks and chunks of metadata.
  *
- * On a disk that is full a write to a hole of the file fails. Where that is data, its writer is told and all
- * else goes on. Where it is metadata, the kernel turns the whole filesystem read-only, and only unmounting it
- * helps, which takes the end of everything that runs on it. The kernel does not punch holes into chunks of
- * metadata, so what has its blocks keeps them.
+ * On a full disk a write to a hole of the file fails. For data, the writer gets an error and everything else
+ * continues. For metadata, the kernel turns the whole filesystem read-only until it is unmounted, which ends
+ * everything that runs on it. The kernel does not punch holes into chunks of metadata, so allocated blocks
+ * stay.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -22,7 +22,7 @@ export interface Chunk extends Range {
 
 const MIB = 1024 ** 2;
 const GIB = 1024 * MIB;
-/** What no chunk uses, and where the kernel writes superblocks. */
+/** Regions that no chunk uses, and where the kernel writes superblocks. */
 const START = MIB;
 const SUPERBLOCKS: readonly Range[] = [
   { offset: 0, length: START },
@@ -32,18 +32,17 @@ const SUPERBLOCKS: readonly Range[] = [
 
 export interface ReserveOptions {
   file: string;
-  /** Where the filesystem in it is mounted. */
+  /** The mount point of the filesystem in it. */
   path: string;
-  /** Also gives blocks to what the kernel takes for the next chunk of metadata. */
+  /** Also allocates what the kernel will use for the next chunk of metadata. */
   ahead: boolean;
   /** What was reserved the last time. */
   before?: readonly Range[];
 }
 
-/** Resolves to what has been reserved by now. Rejects if the disk has no room for it. */
+/** Resolves with what is reserved by now. Rejects if the disk has no space for it. */
 export async function reserveMetadata({ file, path, ahead, before = [] }: ReserveOptions): Promise<Range[]> {
-  // The tree on the disk tells of a new chunk only when the kernel has written to it: the kernel itself is
-  // asked.
+  // The tree on the disk shows a new chunk only after the kernel has written to it, so the kernel is asked.
   const { stdout, exitCode } = await attempt(['btrfs', 'inspect-internal', 'list-chunks', '--raw', path]);
   const { size } = await stat(file);
   const chunks = exitCode === 0 ? parseChunks(stdout) : [];
@@ -69,7 +68,7 @@ export async function reserveMetadata({ file, path, ahead, before = [] }: Reserv
   return wanted;
 }
 
-/** What `btrfs inspect-internal list-chunks --raw` prints. */
+/** The output of `btrfs inspect-internal list-chunks --raw`. */
 export function parseChunks(table: string): Chunk[] {
   return table.split('\n').flatMap((line) => {
     const [, type, offset, length] = /^ *\d+ +\d+ +([A-Za-z+]+)\/\S+ +(\d+) +(\d+) /.exec(line) ?? [];
@@ -92,9 +91,9 @@ export function nextChunk(chunks: readonly Chunk[], size: number): Range[] {
 }
 
 /**
- * Changes whenever the filesystem has taken another chunk. Costs no more than reading three small files.
- * Where the kernel does not show it (`undefined`, or no such file) it never changes: what there is when the
- * pool is opened is reserved, and no more.
+ * Changes whenever the filesystem has allocated another chunk. Costs reading three small files. Where the
+ * kernel does not show it (`undefined`, or no such file) it never changes: then only what exists when the
+ * pool is opened is reserved.
  */
 export async function allocationOf(kernelDir: string | undefined): Promise<string> {
   if (kernelDir === undefined) return '';

@@ -24,7 +24,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BtrfsSnapshotter, openBtrfs } from './btrfs.ts';
 import { command } from './command.ts';
-import { compareTrees } from './compare-trees.ts';
+import { compareTrees } from './compare/compare-trees.ts';
 import { sendChanges } from './send-changes.ts';
 
 const root = process.getuid?.() === 0;
@@ -208,7 +208,7 @@ describe.skipIf(!root)('sendChanges', () => {
     ]);
   });
 
-  it('leaves what it cannot tell to the walk', async () => {
+  it('leaves to the walk what the stream does not show', async () => {
     expect(await sendChanges({ from: join(dir, 'nothing'), to: join(dir, 'nobody') })).toBeUndefined();
     const path = await trees.prepare('many');
     await trees.commit('many-1', 'many');

@@ -3,10 +3,11 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FileChange } from '@cay/sdk/protocol';
 import { isCayError } from '@cay/sdk/protocol';
 import { attempt, output } from './command.ts';
-import { compareTrees, type Touched } from './compare-trees.ts';
+import { compareTrees } from './compare/compare-trees.ts';
+import type { Touched } from './compare/comparison.ts';
 import { readSendStream } from './send-stream.ts';
 import { followCommands, type TouchedPaths } from './touched-paths.ts';
-import { type ByteRange, readEntry, type TreeEntry } from './tree-entry.ts';
+import { type ByteRange, readEntry, type TreeEntry } from './compare/tree-entry.ts';
 
 interface TreesOptions {
   from: string;
@@ -14,14 +15,14 @@ interface TreesOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** Paths that are noted before other work of the server goes on. */
+/** Paths handled before other work of the server gets a turn. */
 const MARKS_AT_ONCE = 2000;
-/** Asking for the names of a file with many takes a process each. */
+/** Listing the names of a file with many hard links takes a process each. */
 const MAX_LINKED = 32;
 
 /**
- * Compares two read-only subvolumes at the cost of what differs: the kernel finds out which paths were
- * touched, and only those are looked at. Resolves `undefined` where that is not possible or not worth it.
+ * Compares two read-only subvolumes at a cost proportional to the difference: the kernel lists the paths that
+ * were touched, and only those are compared. Resolves `undefined` where that is not possible or not worth it.
  */
 export async function sendChanges({ from, to, signal }: TreesOptions): Promise<FileChange[] | undefined> {
   try {
@@ -31,7 +32,7 @@ export async function sendChanges({ from, to, signal }: TreesOptions): Promise<F
     return touched && (await compareTrees({ from, to, identity: 'inode', touched, signal }));
   } catch (error) {
     signal?.throwIfAborted();
-    // Whatever it is that keeps the kernel from telling, looking at everything does not need it.
+    // Whatever the reason, a full comparison does not need the stream.
     if (isCayError(error)) return undefined;
     throw error;
   }
@@ -55,7 +56,7 @@ async function lookUp(paths: TouchedPaths, { from, to }: TreesOptions): Promise<
     if (!file.dirty || file.from === undefined) continue;
     const entry = await readEntry(to, file.to);
     if (!entry || entry.type === 'directory' || entry.stat.nlink === 1n) continue;
-    // The stream speaks of one of its names only.
+    // The stream names a file with several hard links by one of them only.
     if (++linked > MAX_LINKED) return undefined;
     const names = await linksOf(to, entry);
     const origin = await readEntry(from, file.from);
@@ -74,7 +75,7 @@ async function lookUp(paths: TouchedPaths, { from, to }: TreesOptions): Promise<
   };
 }
 
-/** All paths of a file; `undefined` where they cannot all be told. */
+/** All paths of a file; `undefined` where not all can be found. */
 async function linksOf(root: string, entry: TreeEntry): Promise<string[] | undefined> {
   if (entry.stat.nlink === 1n) return [entry.path];
   const { stdout, exitCode } = await attempt([
@@ -88,12 +89,12 @@ async function linksOf(root: string, entry: TreeEntry): Promise<string[] | undef
   const lines = stdout.split('\n').filter((line) => line.startsWith(prefix));
   const paths = lines.map((line) => Buffer.from(line.slice(prefix.length - 1)).toString('latin1'));
   if (exitCode !== 0 || BigInt(new Set(paths).size) !== entry.stat.nlink) return undefined;
-  // A name may have line breaks in it, or be no UTF-8: what was understood has to be there.
+  // A name may contain line breaks or be no UTF-8, so the parsed path must exist.
   for (const path of paths) if ((await readEntry(root, path))?.stat.ino !== entry.stat.ino) return undefined;
   return paths;
 }
 
-/** Notes a path and all directories on the way to it. */
+/** Adds a path and all its parent directories. */
 function mark(names: Map<string, Set<string>>, path: string): void {
   for (let at = path; at !== '';) {
     const slash = at.lastIndexOf('/');

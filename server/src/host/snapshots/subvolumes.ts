@@ -3,20 +3,20 @@ import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 
 export interface Subvolumes {
-  /** The filesystem's number for a tree. */
+  /** The subvolume id of a tree. */
   id(name: string): Promise<number>;
-  /** The numbers of all subvolumes there are, ours or not. */
+  /** The ids of all subvolumes, ours or not. */
   everyId(): Promise<Set<number>>;
   remove(name: string): Promise<void>;
 }
 
-/** Each pass removes at least one layer of subvolumes within subvolumes. */
+/** Each pass removes at least one level of nested subvolumes. */
 const MAX_PASSES = 64;
 
-/** Knows the subvolumes in `treesDir`, which lies in the subvolume `base`. */
+/** Manages the subvolumes in `treesDir`, which is in the subvolume `base`. */
 export async function openSubvolumes(base: string, treesDir: string): Promise<Subvolumes> {
   const ids = new Map<string, number>();
-  // With `-o` only what is directly in `base`, so names that a sandbox chose are not among them.
+  // `-o` lists direct children of `base` only, so names that a sandbox chose are not among them.
   for (const line of (await command(['btrfs', 'subvolume', 'list', '-o', base])).split('\n')) {
     const [, id, name] = /^ID (\d+) .* path (?:.*\/)?trees\/([a-z0-9_-]{1,64})$/.exec(line) ?? [];
     if (id !== undefined && name !== undefined) ids.set(name, Number(id));
@@ -47,12 +47,12 @@ export async function openSubvolumes(base: string, treesDir: string): Promise<Su
   }
 
   /**
-   * A process in a sandbox may make subvolumes inside of its tree. Their names are its choice and may
-   * forge lines of the list, so each number is looked up and has to lie within the tree.
+   * A process in a sandbox may create subvolumes in its tree. It chooses their names, which may forge lines
+   * of the list. So each id is looked up and must lie within the tree.
    */
   async function removeInner(name: string): Promise<number> {
     const prefix = `${await resolve(await id(name))}/`;
-    // Removing them writes to the tree, which its quota forbids when it is full.
+    // Removing them writes to the tree, which fails when its quota is used up.
     await attempt(['btrfs', 'qgroup', 'limit', 'none', join(treesDir, name)]);
     let removed = 0;
     for (const inner of await everyId()) {

@@ -1,42 +1,42 @@
 /**
- * Follows the commands that turn one tree into another, without doing them, and tells which paths of both
- * trees they concern.
+ * Replays the commands that turn one tree into another, without executing them, and collects the paths of
+ * both trees that they concern.
  *
- * The commands name files by where they are at that moment, under names that neither tree has. So a tree of
- * what was mentioned is kept, and changed as the commands say.
+ * The commands name files by their current path, which may exist in neither tree. So a tree of the mentioned
+ * files is kept and changed as the commands say.
  */
 import { CayError } from '@cay/sdk/protocol';
-import type { ByteRange } from './tree-entry.ts';
+import type { ByteRange } from './compare/tree-entry.ts';
 import type { SendCommand } from './send-stream.ts';
 
 export interface TouchedFile {
   /** Its path in the first tree, if it was there. */
   from?: string;
   to: string;
-  /** Bytes that may differ. Absent: too many places to tell. */
+  /** Bytes that may differ. Absent: too many places to list. */
   ranges?: readonly ByteRange[];
   /** More than its names was changed. */
   dirty: boolean;
 }
 
 export interface TouchedPaths {
-  /** Everything of the first tree that was mentioned. */
+  /** All mentioned paths of the first tree. */
   from: Set<string>;
-  /** Where everything that was mentioned is in the second tree. */
+  /** The paths in the second tree of everything that was mentioned. */
   files: TouchedFile[];
 }
 
 interface Node {
   from: string | undefined;
-  /** By name; null where the first tree may have something that is no longer there. */
+  /** By name; null where the first tree may have had an entry that is gone. */
   children: Map<string, Node | null>;
   ranges: ByteRange[] | undefined;
   dirty: boolean;
 }
 
-/** Beyond these a walk over both trees is the cheaper way. */
+/** Beyond these bounds a full walk of both trees is cheaper. */
 const MAX_NODES = 1_000_000;
-/** Of their paths, each of which has that of its directory in it. */
+/** Bound on the length of their paths, each of which includes that of its directory. */
 const MAX_PATH_BYTES = 64 * 1024 * 1024;
 const MAX_RANGES = 4096;
 const MAX_DEPTH = 4096;
@@ -86,7 +86,7 @@ export async function followCommands(commands: AsyncIterable<SendCommand>): Prom
 
   function put(path: string, node: Node): void {
     const { parent, name } = placeOf(path);
-    // What is overwritten was of the first tree.
+    // The overwritten entry belonged to the first tree.
     if (parent.from !== undefined && !parent.children.has(name)) mention(`${parent.from}/${name}`);
     parent.children.set(name, node);
   }

@@ -54,7 +54,7 @@ describe.skipIf(reason !== undefined)('zfs', () => {
       await zfs('destroy', `${pool!.name}/theirs`);
     }, 60_000);
 
-    it('is refused where somebody else has the dataset', async () => {
+    it('is refused if the dataset belongs to another directory', async () => {
       const dir = await mkdtemp(join(tmpdir(), 'cay-zfs-'));
       const trees = await openZfs({ dir, dataset: pool!.name });
       const base = await readlink(join(dir, 'pool.zfs'));

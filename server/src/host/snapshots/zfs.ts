@@ -1,25 +1,24 @@
 /**
- * Trees are datasets of ZFS and their snapshots. A copy costs the same whatever its size.
+ * Trees are ZFS datasets and their snapshots. A copy takes the same time whatever its size.
+ *     <base>                      our dataset, mounted at <dir>/pool; holds the records
+ *     <base>/t-<key>.<n>          an active tree; <n> differs from earlier trees with the same key
+ *     <base>/t-<key>.<n>@c-<name> a committed tree
+ *     <base>/v-<name>             a read-only clone of a committed tree, while it is in use
+ *     <dir>/pool.zfs              a symlink that names the dataset <base>
  *
- *     <base>                      our dataset, mounted at <dir>/pool; its `records` say what the trees are
- *     <base>/t-<key>.<n>          an active tree; <n> tells it from earlier ones of the same key
- *     <base>/t-<key>.<n>@c-<name> a committed one
- *     <base>/v-<name>             a read-only clone of a committed one, while somebody looks at it
- *     <dir>/pool.zfs              which dataset <base> is
+ * A snapshot cannot exist without its dataset. So an active tree that is removed while commits of it remain
+ * is marked as removed and unmounted, and its files are rolled back to its last snapshot, which frees later
+ * writes. It is destroyed with its last snapshot.
  *
- * A snapshot cannot be without its dataset. So an active tree that is removed while commits of it stay is
- * marked as gone and unmounted, and its files are rolled back to its last snapshot, which frees what came
- * later. It is destroyed with its last snapshot.
- *
- * All is done in transactions of the whole pool, in order: after a power cut a tree's record is there if the
- * tree is.
+ * Everything is done in transactions of the whole pool, in order: after a power loss the record of a tree
+ * exists if the tree does.
  */
 import { createHash } from 'node:crypto';
 import { chmod, mkdir, readlink, realpath, rm, rmdir, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { command } from './command.ts';
-import { compareTrees } from './compare-trees.ts';
+import { compareTrees } from './compare/compare-trees.ts';
 import {
   listDatasets,
   listSnapshots,
@@ -38,12 +37,12 @@ import type { Snapshotter } from './snapshotter.ts';
 
 export interface ZfsOptions {
   dir: string;
-  /** The dataset to put ours below. Default: the one that the folder lies on. */
+  /** The parent of our dataset. Default: the dataset that holds the directory. */
   dataset?: string;
   onStep?: StepHook;
 }
 
-/** Where the name of our dataset is kept, as a link's target. */
+/** The symlink that names our dataset. */
 export const ZFS_MARKER = 'pool.zfs';
 
 export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
@@ -53,10 +52,10 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
   const dir = await realpath(options.dir);
   const home = join(dir, 'pool');
   const base = await openBase(dir, home, options.dataset);
-  // Nobody but root reaches a tree by its path: sandboxes have it mounted.
+  // Only root reaches a tree by its path; sandboxes have it mounted.
   await chmod(home, 0o700);
   const coarse = (await mountOf(home))?.type !== 'zfs';
-  /** The datasets of active trees by key, and of committed ones by name. */
+  /** Datasets of active trees by key, and of committed ones by name. */
   const heads = new Map<string, string>();
   const commits = new Map<string, string>();
   const gone = new Set<string>();
@@ -88,8 +87,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
   }
 
   /**
-   * Frees what a dataset that is gone holds beyond its snapshots, and the dataset itself with the last of
-   * them.
+   * Frees what a removed dataset holds beyond its snapshots, and destroys the dataset with the last of them.
    */
   async function reclaim(dataset: string): Promise<void> {
     const snapshots = await listSnapshots(dataset);
@@ -98,7 +96,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
       gone.delete(dataset);
       return;
     }
-    // Only the newest can be rolled back to; refusing is how another tells that it is not.
+    // Only the newest snapshot can be rolled back to; ZFS refuses any other.
     for (const snapshot of snapshots.reverse()) {
       const { exitCode } = await tryZfs('rollback', snapshot);
       if (exitCode === 0) return;
@@ -121,7 +119,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
           );
         else heads.set(key, dataset);
       }
-      // What a killed server left of views, and of trees on their way out.
+      // Views, and removed trees, that a killed server left.
       for (const { name } of await listDatasets(base)) {
         const [, view] = /\/v-([a-z0-9_-]+)$/.exec(name) ?? [];
         if (view !== undefined) await dropView(view).catch(() => {});
@@ -193,8 +191,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
       }
       await step('view:mount');
       const path = await mount(view);
-      // Where ZFS is served by FUSE, the property keeps files from coming and going but not from being
-      // written.
+      // With ZFS on FUSE the property stops files from being created and removed, but not from being written.
       await command(['mount', '-o', 'remount,bind,ro', path]);
       return path;
     },
@@ -229,7 +226,6 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
 
   const records = await openRecords(join(home, 'records'));
   const forest = await openForest({ driver, records, driverName: 'zfs', quota: true, onStep });
-  const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
 
   async function dropViews(): Promise<void> {
     for (const name of commits.keys()) await dropView(name);
@@ -238,16 +234,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
   return {
     name: 'zfs',
     capabilities: { quota: true, instant: true, incremental: false },
-    prepare,
-    path,
-    commit,
-    committedPath,
-    changes,
-    setQuota,
-    usage,
-    written,
-    remove,
-    list,
+    ...forest.trees,
 
     async space() {
       const [used, available] = await readProperties(base, 'used', 'available');
@@ -255,7 +242,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     },
 
     async close() {
-      // Someone who looks at a committed tree keeps its clone; the next open removes it.
+      // A reader of a committed tree keeps its clone busy; the next open removes it.
       await dropViews().catch(() => {});
       if (heads.size === 0) await tryZfs('unmount', base);
     },
@@ -263,7 +250,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     async destroy() {
       await dropViews();
       for (const dataset of heads.values()) await unmount(dataset);
-      // Clones before what they were cloned from.
+      // Clones before their origins.
       for (let left = await listDatasets(base); left.length > 0;) {
         for (const { name } of left) if (!name.includes('@')) await tryZfs('destroy', '-r', name);
         const now = await listDatasets(base);
@@ -275,18 +262,18 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
       await whenFree('destroy', base);
       await rm(join(dir, ZFS_MARKER), { force: true });
       await rmdir(home).catch(() => {});
-      // The folder may hold what is not ours.
+      // The directory may hold files of others.
       await rmdir(dir).catch(() => {});
     },
   };
 }
 
-/** Whether the folder lies on ZFS, by the kernel's module or by FUSE. */
+/** Whether the directory is on ZFS, through the kernel module or FUSE. */
 export async function isZfs(path: string): Promise<boolean> {
   return isZfsMount((await mountOf(await realpath(path)))?.type);
 }
 
-/** Finds our dataset or makes it, and mounts it at `home`. */
+/** Finds or creates our dataset, and mounts it at `home`. */
 async function openBase(dir: string, home: string, given: string | undefined): Promise<string> {
   const marker = join(dir, ZFS_MARKER);
   const kept = await readlink(marker).catch(() => undefined);
@@ -306,7 +293,7 @@ async function openBase(dir: string, home: string, given: string | undefined): P
   if (owner !== undefined && owner !== dir) {
     throw new CayError('failed_precondition', `Cannot use dataset "${base}": it belongs to "${owner}"`);
   }
-  // Written first: what is made and not noted would be lost.
+  // Written first: a dataset without the marker would be lost.
   if (kept === undefined) await symlink(base, marker);
   if (owner === undefined) {
     await zfs(
@@ -322,7 +309,7 @@ async function openBase(dir: string, home: string, given: string | undefined): P
       base,
     );
   }
-  // Trees inherit them. What a sandbox has written is no program of anybody's on the host, and no device.
+  // Inherited by all trees: files of a sandbox must not act as programs or devices on the host.
   for (const property of ['setuid', 'devices']) {
     if ((await readProperties(base, property))[0] !== 'off') await zfs('set', `${property}=off`, base);
   }

@@ -1,7 +1,7 @@
 /**
  * The template `base`: the machine's own toolchain, none of its data.
  *
- * `/usr` is shown read-only. Around it stands a fresh tree: an `/etc` that is partly written here and partly
+ * `/usr` is mounted read-only. The rest is a new tree: an `/etc` that is partly written here and partly
  * copied from the host, from a list of names that are configuration of tools and never secrets; empty
  * `/home`, `/root`, `/tmp`, `/var`.
  */
@@ -37,7 +37,7 @@ async function make(trees: Snapshotter, ids: IdMapping): Promise<PreparedTemplat
   const existing = await trees.list();
   if (existing.some(({ name, kind }) => name === tree && kind === 'committed')) return { tree, binds };
   const build = `${tree}-build`;
-  // Half of a tree, from a server that was killed.
+  // An incomplete tree of a server that was killed.
   await trees.remove(build);
   const dir = await trees.prepare(build);
   await fill(dir, links, binds);
@@ -64,7 +64,7 @@ async function fill(dir: string, links: [string, string][], binds: PreparedTempl
   for (const { target } of binds) await mkdir(join(dir, target));
   for (const [path, mode] of DIRECTORIES) {
     await mkdir(join(dir, path), { recursive: true });
-    // mkdir itself is subject to our umask.
+    // mkdir applies our umask.
     await chmod(join(dir, path), mode);
   }
   for (const [path, target] of [...links, ...LINKS]) await symlink(target, join(dir, path));

@@ -1,6 +1,6 @@
 /**
- * What of the host's `/etc` a sandbox gets: how the tools in `/usr` are set up. Names that are not listed are
- * not copied, and of those listed only what everybody on the host may read.
+ * The part of the host's `/etc` that a sandbox gets: configuration of the tools in `/usr`. Only listed names
+ * are copied, and of those only what every user of the host may read.
  */
 import { createHash } from 'node:crypto';
 import { chmod, copyFile, lstat, mkdir, readdir, readlink, symlink } from 'node:fs/promises';
@@ -61,7 +61,7 @@ async function entries(): Promise<Entry[]> {
   const found = new Map<string, Entry>();
   for (const pattern of HOST_ETC) {
     for (const path of await expand(pattern)) {
-      // `pki` of `pki/tls`: the way there, but nothing beside it.
+      // `pki` of `pki/tls`: the parent, without its other entries.
       for (const parent of parents(path)) await note(found, parent, false);
       await note(found, path, true);
     }
@@ -96,7 +96,7 @@ async function note(found: Map<string, Entry>, path: string, deep: boolean): Pro
   }
 }
 
-/** Changes whenever what would be copied does, or anything of `recipe`. */
+/** Changes whenever the copied content or `recipe` changes. */
 export async function fingerprint(recipe: unknown): Promise<string> {
   const hash = createHash('sha256').update(JSON.stringify(recipe));
   for (const { path, kind, mode, stamp } of await entries())

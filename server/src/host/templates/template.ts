@@ -1,9 +1,8 @@
 /**
- * A Template is what a sandbox's root filesystem starts from.
+ * A Template is the initial root filesystem of a sandbox.
  *
- * It provides a committed tree in the snapshotter (made on first use) and may add directories of the host
- * that are shown inside. `base` shows the machine's own `/usr`; OCI images will be another driver of this
- * contract.
+ * It provides a committed tree in the snapshotter (made on first use) and may add host directories that are
+ * mounted inside. `base` mounts the machine's own `/usr`; OCI images will be another driver of this contract.
  */
 import type { Snapshotter } from '../snapshots/snapshotter.ts';
 import type { IdMapping } from '../runtimes/runtime.ts';

@@ -89,7 +89,7 @@ describe('dialNoise', () => {
     await once(socket, 'close');
   });
 
-  it('holds little for a reader who does not read', async () => {
+  it('buffers little for a reader that does not read', async () => {
     const { near, socket, channel } = await connected();
     const far = noiseStream(socket, channel);
     let written = 0;
@@ -128,7 +128,7 @@ describe('dialNoise', () => {
     await closed.promise;
   });
 
-  it('gives up when it is told to', async () => {
+  it('stops when its signal is aborted', async () => {
     const at = await serve((socket) => socket.resume());
     const signal = AbortSignal.timeout(20);
     await expect(dialNoise({ ...at, ...shared, timeoutMs: 5000, signal })).rejects.toThrow('aborted');

@@ -8,7 +8,7 @@ export interface NoiseDial {
   /** The 32 bytes that both ends know. */
   key: Uint8Array;
   prologue: Uint8Array;
-  /** How long it may take until the other end has shown that it has the key. */
+  /** Timeout of the handshake. */
   timeoutMs: number;
   signal?: AbortSignal;
 }
@@ -16,10 +16,9 @@ export interface NoiseDial {
 const LENGTH_BYTES = 2;
 
 /**
- * A byte stream over TCP that only the two ends can read and write who have the key. Each message has its
- * length before it, in two bytes. Resolves when the other end has answered the handshake, and has been sent
- * an empty message by which it knows that we were not recorded. Rejects, with nothing left open, whatever
- * else happens.
+ * A byte stream over TCP that only the two holders of the key can read and write. Each message has a length
+ * of two bytes before it. Resolves when the other end has answered the handshake and was sent an empty
+ * message, which proves that the first one was not a replay. If it rejects, nothing stays open.
  */
 export async function dialNoise({
   host,
@@ -73,8 +72,8 @@ export async function dialNoise({
 }
 
 /**
- * The bytes of a socket, sealed. `received` is what has come already. Whatever was not sealed by the other
- * end destroys both.
+ * The encrypted bytes of a socket. `received` has arrived already. A message that the other end did not
+ * encrypt destroys both.
  */
 export function noiseStream(
   socket: Socket,
@@ -114,12 +113,12 @@ export function noiseStream(
     socket.uncork();
   }
 
-  /** What is left of the bytes when all whole messages were opened. */
+  /** The rest of the bytes after all complete messages were decrypted. */
   function opened(bytes: Buffer): Buffer {
     let from = 0;
     for (let to = endOf(bytes, from); to <= bytes.length; to = endOf(bytes, from)) {
       const plain = channel.open(bytes.subarray(from + LENGTH_BYTES, to));
-      // Nothing is worth no message, but could keep us busy for ever.
+      // An empty message carries nothing, but a flood of them could keep the server busy.
       if (plain.length === 0) throw new Error('A message is empty');
       hasRoom = stream.push(plain);
       from = to;
@@ -130,7 +129,7 @@ export function noiseStream(
   function take(chunk: Buffer): void {
     hasRoom = true;
     try {
-      // No more is copied than what belongs to a message that has begun.
+      // Copies only what belongs to an incomplete message.
       const begun = received.length < LENGTH_BYTES ? chunk.length : endOf(received, 0) - received.length;
       if (received.length > 0) {
         received = opened(Buffer.concat([received, chunk.subarray(0, begun)]));
@@ -162,7 +161,7 @@ function write(socket: Socket, message: Buffer, done?: (error?: Error | null) =>
   socket.uncork();
 }
 
-/** Where the message ends that begins there; beyond the bytes if it is not whole. */
+/** The end of the message that starts there; beyond the bytes if it is incomplete. */
 function endOf(bytes: Buffer, from: number): number {
   if (bytes.length - from < LENGTH_BYTES) return Infinity;
   return from + LENGTH_BYTES + bytes.readUInt16BE(from);

@@ -108,7 +108,7 @@ describe('noise', () => {
     );
   });
 
-  it('has no handshake with who has another key, another prologue or changes a byte of it', () => {
+  it('refuses a handshake with another key, another prologue or a changed byte', () => {
     const [one, stranger] = pair([KEY, Buffer.alloc(32, 8)]);
     expect(() => stranger.read(one.write())).toThrow();
     const [two, apart] = pair([KEY, KEY], ['a', 'b']);

@@ -1,10 +1,10 @@
 /**
  * `Noise_NNpsk0_25519_ChaChaPoly_SHA256` of the Noise Protocol Framework (revision 34): two sides that share
- * a key make a channel that only they can read and write, with a secret of its own that is forgotten with it.
+ * a key make an encrypted channel with ephemeral session keys.
  *
- * The initiator writes the first message and the responder answers; then both `split`. Whoever answers a
- * first message knows that it was made with the key, and not that it was made just now: only what is opened
- * after the split proves that.
+ * The initiator writes the first message and the responder answers; then both `split`. The responder knows
+ * that a first message was made with the key, but not that it is fresh: only a message decrypted after the
+ * split proves that.
  */
 import {
   createCipheriv,
@@ -25,12 +25,12 @@ const KEY_BYTES = 32;
 const TAG_BYTES = 16;
 /** No message is longer, whichever way it goes. */
 export const MAX_NOISE_BYTES = 65_535;
-/** What fits into one message after the handshake. */
+/** The largest payload of a message after the handshake. */
 export const MAX_PLAIN_BYTES = MAX_NOISE_BYTES - TAG_BYTES;
 /** A handshake message without a payload. */
 export const HANDSHAKE_BYTES = KEY_BYTES + TAG_BYTES;
 
-/** What raw keys lack to be keys for Node. */
+/** The DER prefix that makes a raw key a key for Node. */
 const PKCS8 = Buffer.from('302e020100300506032b656e04220420', 'hex');
 const SPKI = Buffer.from('302a300506032b656e032100', 'hex');
 
@@ -38,25 +38,27 @@ export interface NoiseOptions {
   initiator: boolean;
   /** The 32 bytes that both sides know. */
   key: Uint8Array;
-  /** What both sides have to agree on besides. */
+  /** Context data that both sides must agree on. */
   prologue?: Uint8Array;
-  /** The private half of our part in the handshake, which is random; for the published examples. */
+  /** The private ephemeral key, normally random; set for published test vectors. */
   ephemeral?: Uint8Array;
 }
 
 export interface NoiseHandshake {
-  /** The next message of ours. */
+  /** Writes the next message. */
   write(payload?: Uint8Array): Buffer;
-  /** Takes the next message of the other side; its payload. Throws if it was not made with the key. */
+  /**
+   * Reads the next message of the other side and returns its payload. Throws if it was not made with the key.
+   */
   read(message: Uint8Array): Buffer;
   /** After one message of each side. */
   split(): NoiseChannel;
 }
 
-/** Messages have to be opened in the order in which they were sealed, each once. */
+/** Messages must be decrypted in the order of encryption, each once. */
 export interface NoiseChannel {
   seal(plain: Uint8Array): Buffer;
-  /** Throws if it is not the next message, as it was sealed. */
+  /** Throws if it is not the next message, unchanged. */
   open(message: Uint8Array): Buffer;
 }
 
@@ -174,14 +176,14 @@ function cipherOf(raw: Buffer): Cipher {
       if (bound) opening.setAAD(bound, { plaintextLength: length });
       opening.setAuthTag(message.subarray(length));
       const plain = opening.update(message.subarray(0, length));
-      // Nothing may be used before this has not thrown.
+      // The plaintext must not be used before this returns.
       opening.final();
       return plain;
     },
   };
 }
 
-/** HKDF as Noise has it: so many keys from what was mixed so far and something new. */
+/** HKDF as Noise defines it. */
 function expand(chaining: Buffer, input: Uint8Array, count: number): Buffer[] {
   const secret = createHmac('sha256', chaining).update(input).digest();
   const keys: Buffer[] = [];

@@ -26,7 +26,16 @@ export function openInstallationKey(
   env: Environment = process.env,
   shownAs = directory,
 ): SealedBox {
-  const sealedBy = keyOfRecords(join(directory, 'records.db'));
+  return matchingKey(directory, keyOfRecords(join(directory, 'records.db')), env, shownAs);
+}
+
+/** The same for records that are elsewhere; `sealedBy` is the id of the key that they are sealed with. */
+export function matchingKey(
+  directory: string,
+  sealedBy: string | undefined,
+  env: Environment = process.env,
+  shownAs = directory,
+): SealedBox {
   const box = knownKey(directory, env);
   if (box === undefined) {
     if (sealedBy === undefined) return sealedBox(createKey(join(directory, KEY_FILE)));

@@ -7,7 +7,7 @@ import { cpuCount } from './show.ts';
 /** CPU use is the difference of two readings this far apart. */
 const INTERVAL_MS = 100;
 
-/** One reading in E2B's terms, sizes in bytes. */
+/** One reading in E2B's terms, sizes in bytes. What is not measured is null. */
 export async function measure(
   control: Pick<Control, 'get' | 'samples'>,
   principal: Principal,
@@ -28,8 +28,8 @@ export async function measure(
     cpuUsedPct: Math.round(Math.min(1, Math.max(0, used)) * 10_000) / 100,
     memUsed: stats.memoryBytes,
     memTotal: stats.memoryLimitBytes ?? totalmem(),
-    memCache: 0,
-    diskUsed: stats.diskBytes ?? 0,
-    diskTotal: stats.diskLimitBytes ?? 0,
+    memCache: null,
+    diskUsed: stats.diskBytes,
+    diskTotal: stats.diskLimitBytes,
   };
 }

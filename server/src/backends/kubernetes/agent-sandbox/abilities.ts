@@ -8,7 +8,7 @@ export function abilitiesWith({ storage }: Pick<PoolAndStorage, 'storage'>): Pod
     notes: {
       freeze: 'agent-sandbox suspends a sandbox by ending its pod, and keeps no processes',
       suspend: storage
-        ? 'its pod is ended and its volume is kept; waking it makes a pod anew'
+        ? 'its pod is ended and its volume is kept; waking it makes another pod'
         : "the files of a sandbox are its pod's: set CAY_KUBERNETES_STORAGE for a volume each",
       ...(storage && {
         diskLimit: `its files are on a volume of ${storage.size} each, as CAY_KUBERNETES_STORAGE says`,

@@ -1,6 +1,6 @@
 import type { Backend } from '../../backend.ts';
 import { kubernetesBackend } from '../kubernetes-backend.ts';
-import type { PodBackendKind } from '../pod-backend.ts';
+import type { PodBackendKind } from '../pod-kind.ts';
 import type { Runtime } from '../runtimes.ts';
 import { abilitiesWith } from './abilities.ts';
 import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from './needs.ts';
@@ -13,8 +13,8 @@ import { warmPool } from './warm-pool.ts';
 /**
  * The agent-sandbox backend: a sandbox is a Sandbox of kubernetes-sigs/agent-sandbox, which keeps its pod.
  * Its lease is the Sandbox's `shutdownTime`. With storage in the settings its files are on a volume of its
- * own, and stopping it suspends it; else they are the pod's. With a warm pool in the settings, whoever asks
- * for the usual is given one that runs already, by a claim.
+ * own, and stopping it suspends it; else they are the pod's. With a warm pool in the settings, a sandbox of
+ * the default spec is claimed from those that run already.
  */
 export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backend> {
   const settings = checkPoolAndStorage(options);

@@ -29,7 +29,7 @@ export const STORAGE_RIGHTS: Right[] = [
     resource: 'persistentvolumeclaims',
     verbs: ['list', 'delete'],
     optional: true,
-    why: 'takes away those whose Sandbox is gone',
+    why: 'removes those whose Sandbox is gone',
   },
 ];
 

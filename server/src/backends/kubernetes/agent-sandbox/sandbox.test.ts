@@ -1,7 +1,7 @@
 import { newId, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
 import type { Condition } from '../client/objects.ts';
-import { standingOf } from '../workloads/workload-status.ts';
+import { statusOf } from '../workloads/workload-status.ts';
 import { WORKLOAD_OPTIONS } from '../testing/workload-options.ts';
 import { observationOf } from '../workloads/workload-state.ts';
 import type { Sandbox } from './objects.ts';
@@ -31,7 +31,7 @@ describe('renderSandbox', () => {
       shutdownPolicy: 'Delete',
       operatingMode: 'Running',
     });
-    expect(standingOf(sandbox())).toMatchObject({ incarnation: 2, mark: 'starting' });
+    expect(statusOf(sandbox())).toMatchObject({ incarnation: 2, mark: 'starting' });
   });
 
   it('claims a volume for the files only where there is storage', () => {

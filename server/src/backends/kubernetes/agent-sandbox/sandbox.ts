@@ -106,7 +106,7 @@ const BROKEN = [
 ];
 
 /**
- * What stands in the way of a pod. The controller tries again and again, so that what it says once need not
+ * Why there is no pod. The controller tries again and again, so that what it says once need not
  * last.
  */
 export function whyStuck(

@@ -1,36 +1,31 @@
 /**
- * The Sandboxes of one installation in one namespace, and the claims by which some of them were had from the
- * warm pool.
+ * The Sandboxes of one installation in one namespace, and the claims for those that come from the warm pool.
  *
- * A claim is named after the sandbox; what it is given has a name of the pool's, and gets our labels when its
- * guest has answered. From then on the Sandbox is what counts, and the claim keeps it: it has the lease, and
- * its removal removes everything.
+ * A claim is named after the sandbox. The Sandbox given for it has a name of the pool's, and gets our labels
+ * when its guest has answered. From then on the Sandbox is the workload, and the claim owns it: the claim has
+ * the lease, and its removal removes everything.
  */
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../../lib/fault-point.ts';
 import { MERGE_PATCH } from '../client/kubernetes-client.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../client/names.ts';
 import type { KubernetesObject, List, Pod } from '../client/objects.ts';
-import type { Place } from '../pod-backend.ts';
-import { standingOf, standingPatch, type StandingPatch } from '../workloads/workload-status.ts';
-import {
-  podsOf,
-  workloadMetadata,
-  type Found,
-  type Workload,
-  type Workloads,
-} from '../workloads/workload.ts';
+import type { Place } from '../pod-kind.ts';
+import { statusOf, statusPatch, type StatusPatch } from '../workloads/workload-status.ts';
+import { podsOf, type Found, type Workload, type Workloads } from '../workloads/workload.ts';
+import { renderClaim } from './claim.ts';
 import { claimOf, isClaim, type Sandbox, type SandboxClaim } from './objects.ts';
+import { EXTENSIONS_VERSION } from './pool-objects.ts';
 import { CORE_VERSION, moment, renderSandbox, whyOver, whyStuck } from './sandbox.ts';
 import type { PoolAndStorage } from './settings.ts';
-import { EXTENSIONS_VERSION, type WarmPool } from './warm-pool.ts';
+import type { WarmPool } from './warm-pool.ts';
 
 const POD_NAME = 'agents.x-k8s.io/pod-name';
 const OURS = 'cay.dev/';
 
 interface Options {
   storage: PoolAndStorage['storage'];
-  /** Absent: claims are of no concern. */
+  /** Absent: there are no claims. */
   pool: WarmPool | undefined;
 }
 
@@ -42,7 +37,7 @@ export function agentSandboxes(
   const claims = `/apis/${EXTENSIONS_VERSION}/namespaces/${namespace}/sandboxclaims`;
   const pods = `/api/v1/namespaces/${namespace}/pods`;
   const selector = selectorOf(installation);
-  /** Those of the pool do not know yet whose they will be. */
+  /** Pods of the pool carry no sandbox's label yet. */
   const podSelector = pool ? `${LABELS.installation}=${installation}` : selector;
 
   const isOurs = (object: KubernetesObject | undefined) =>
@@ -75,7 +70,7 @@ export function agentSandboxes(
       listOf<Sandbox>(sandboxes, selectorOf(installation, id), action, signal),
       pool && read<SandboxClaim>(`${claims}/${objectName(id)}`, action, signal),
     ]);
-    // Labels do not make it ours what belongs to the claim of another.
+    // Ignore Sandboxes owned by another claim, even if they carry our labels.
     const sandbox = labelled.find((each) => (claimOf(each)?.name ?? objectName(id)) === objectName(id));
     return { sandbox, ...(isOurs(claim) && { claim }) };
   }
@@ -91,34 +86,34 @@ export function agentSandboxes(
       | undefined;
   }
 
-  /** Puts our labels on what a claim was given, together with how it stands. */
+  /** Writes our labels and the status on the Sandbox that was given for a claim. */
   async function takeOver(
     { metadata: { name, uid, labels, annotations } }: Workload,
     claim: { uid: string },
-    standing: StandingPatch,
+    status: StatusPatch,
     signal?: AbortSignal,
   ) {
     const action = `take over "${name}"`;
     await faultPoint('agent-sandbox.claim.given');
     const given = await patch(
       `${sandboxes}/${name}`,
-      merged({ metadata: { uid, labels, annotations } }, standing),
+      merged({ metadata: { uid, labels, annotations } }, status),
       action,
       { signal },
     );
     await faultPoint('agent-sandbox.claim.taken');
     if (given?.metadata.ownerReferences?.some((owner) => owner.uid === claim.uid)) return;
-    throw new CayError('conflict', `Cannot ${action}: it was given to somebody else`);
+    throw new CayError('conflict', `Cannot ${action}: it was given to another claim`);
   }
 
-  /** So that it tells of its loss if somebody removes the Sandbox that was given for it. */
+  /** Writes the status on the claim too: it reports the loss if the Sandbox is removed by hand. */
   async function noteOnClaim(
     { name, uid }: { name: string; uid: string },
-    standing: StandingPatch,
+    status: StatusPatch,
     action: string,
     signal?: AbortSignal,
   ) {
-    await patch(`${claims}/${name}`, merged({ metadata: { uid } }, standing), action, {
+    await patch(`${claims}/${name}`, merged({ metadata: { uid } }, status), action, {
       allow: [404, 409],
       signal,
     });
@@ -178,19 +173,11 @@ export function agentSandboxes(
     async create(id, spec, incarnation, { signal, ...options }) {
       const action = `create sandbox "${id}"`;
       const from = pool?.fitting(spec, options);
-      const shutdownTime = moment(client.now() + options.leaseSeconds * 1000);
+      const nowMs = client.now();
       const body =
         from === undefined
-          ? renderSandbox(id, spec, incarnation, { ...options, storage, nowMs: client.now() })
-          : {
-              apiVersion: EXTENSIONS_VERSION,
-              kind: 'SandboxClaim',
-              metadata: workloadMetadata(id, spec, incarnation, options),
-              spec: {
-                warmPoolRef: { name: from },
-                lifecycle: { shutdownTime, shutdownPolicy: 'DeleteForeground' },
-              },
-            };
+          ? renderSandbox(id, spec, incarnation, { ...options, storage, nowMs })
+          : renderClaim(id, spec, incarnation, { ...options, pool: from, nowMs });
       try {
         return (await client.json('POST', from === undefined ? sandboxes : claims, {
           action,
@@ -205,10 +192,10 @@ export function agentSandboxes(
       }
     },
 
-    given(claim, running) {
+    claimed(claim, running) {
       const name = isClaim(claim) ? claim.status?.sandbox?.name : undefined;
       if (name === undefined) return undefined;
-      // A pod says whose it is, so that nobody has to ask for its Sandbox.
+      // The pod names its owner, so the Sandbox itself need not be read.
       const ownerOf = ({ metadata }: Pod) =>
         metadata.ownerReferences?.find((each) => each.kind === 'Sandbox' && each.name === name);
       const pod = running.find(ownerOf);
@@ -216,22 +203,24 @@ export function agentSandboxes(
       if (!owner) return undefined;
       const { labels, annotations = {} } = claim.metadata;
       const ours = Object.fromEntries(Object.entries(annotations).filter(([key]) => key.startsWith(OURS)));
-      const ownerReferences = [{ kind: 'SandboxClaim', name: claim.metadata.name, uid: claim.metadata.uid }];
+      const workload = { metadata: { name, uid: owner.uid, labels, annotations: ours } };
       return {
-        workload: { metadata: { name, uid: owner.uid, labels, annotations: ours, ownerReferences } },
+        workload,
         pods: [pod],
+        takeOver: (status, { signal } = {}) =>
+          takeOver(workload, claim.metadata, statusPatch(status), signal),
+        settled: (status) =>
+          noteOnClaim(claim.metadata, statusPatch(status), `write the status of "${claim.metadata.name}"`),
       };
     },
 
-    async note(workload, standing, { signal } = {}) {
-      const { name, uid, resourceVersion } = workload.metadata;
-      const action = `note how "${name}" stands`;
-      const patched = standingPatch(standing);
+    async note(workload, status, { signal } = {}) {
+      const { name, uid } = workload.metadata;
+      const action = `write the status of "${name}"`;
+      const patched = statusPatch(status);
       const claim = claimOf(workload);
-      const operatingMode = standing.mark === 'stopped' ? 'Suspended' : 'Running';
-      // What the cluster has never shown us is what a claim was just given.
-      if (claim && resourceVersion === undefined) return takeOver(workload, claim, patched, signal);
-      // Nothing is noted on one of the same name that was made meanwhile.
+      const operatingMode = status.mark === 'stopped' ? 'Suspended' : 'Running';
+      // The uid keeps this from being written on another object that got the same name meanwhile.
       const body = {
         ...merged({ metadata: { uid } }, patched),
         ...(keepsFiles(workload) && { spec: { operatingMode } }),
@@ -242,15 +231,8 @@ export function agentSandboxes(
       ]);
     },
 
-    async settled(workload, standing) {
-      const claim = claimOf(workload);
-      if (claim && workload.metadata.resourceVersion === undefined) {
-        await noteOnClaim(claim, standingPatch(standing), `note how "${claim.name}" stands`);
-      }
-    },
-
     leftSeconds(workload: Sandbox | SandboxClaim) {
-      // The lease of what was claimed is its claim's, which nobody looks at: it is renewed at every turn.
+      // The lease of a claimed Sandbox is on its claim, which is not read here: it is renewed every time.
       if (claimOf(workload)) return 0;
       const until = isClaim(workload)
         ? workload.spec?.lifecycle?.shutdownTime
@@ -263,9 +245,9 @@ export function agentSandboxes(
       const claim = isClaim(workload) ? workload.metadata : claimOf(workload);
       const { name, uid } = claim ?? workload.metadata;
       const spec = claim ? { lifecycle: { shutdownTime } } : { shutdownTime };
-      // What is said of the Sandbox may not have come to its claim.
-      const standing = claim && !isClaim(workload) ? standingPatch(standingOf(workload)) : undefined;
-      const body = { ...(standing ? merged({ metadata: { uid } }, standing) : { metadata: { uid } }), spec };
+      // The status may not have been written on the claim yet.
+      const status = claim && !isClaim(workload) ? statusPatch(statusOf(workload)) : undefined;
+      const body = { ...(status ? merged({ metadata: { uid } }, status) : { metadata: { uid } }), spec };
       await patch(`${claim ? claims : sandboxes}/${name}`, body, `renew the lease of "${name}"`, {
         allow: [404, 409],
       });
@@ -291,9 +273,9 @@ export function agentSandboxes(
 
 function merged(
   { metadata }: { metadata: Partial<KubernetesObject['metadata']> },
-  standing: StandingPatch,
+  status: StatusPatch,
 ): { metadata: object } {
-  const { labels, annotations } = standing.metadata;
+  const { labels, annotations } = status.metadata;
   return {
     metadata: {
       ...metadata,
@@ -303,7 +285,7 @@ function merged(
   };
 }
 
-/** What is removed with its claim is as good as gone, also before the cluster has come to it. */
+/** A Sandbox whose claim is being removed is being removed too, also before the cluster has begun with it. */
 function goingWith(workload: Workload, claim: Workload | undefined): Workload {
   const deletionTimestamp = workload.metadata.deletionTimestamp ?? claim?.metadata.deletionTimestamp;
   return deletionTimestamp === undefined

@@ -4,7 +4,7 @@ import type { PodBackendOptions } from '../pod-backend.ts';
 export interface AgentSandboxOptions extends PodBackendOptions, PoolAndStorage {}
 
 export interface PoolAndStorage {
-  /** How many sandboxes are kept ready for those who ask for the usual. Default none. */
+  /** Sandboxes of the default spec that are kept running in advance. Default 0. */
   warmPool?: number;
   /**
    * A volume for the files of each sandbox, apart from its pod: one that is stopped is then suspended, and

@@ -1,9 +1,10 @@
-import type { Place } from '../pod-backend.ts';
+import type { Place } from '../pod-kind.ts';
 import { isInstalled } from '../prerequisites.ts';
 import { listOurs, type Stray } from '../workloads/sweep.ts';
 import { POOL_KINDS } from './needs.ts';
 import { CORE_VERSION } from './sandbox.ts';
-import { holderOf, type WarmPool } from './warm-pool.ts';
+import { holderOf } from './pool-objects.ts';
+import type { WarmPool } from './warm-pool.ts';
 
 /**
  * Warm pools and templates of this installation that are not those of the settings, and what keeps them if
@@ -13,7 +14,7 @@ export async function unusedPools(
   { client, namespace, installation }: Pick<Place, 'client' | 'namespace' | 'installation'>,
   pool: WarmPool | undefined,
 ): Promise<Stray[]> {
-  // Until the pool was made once nobody knows which one it is.
+  // Until the pool was applied once its name is not known.
   if (pool && pool.current === undefined) return [];
   const strays: Stray[] = [];
   const look = async (version: string, plural: string, isUnused: (name: string) => boolean) => {

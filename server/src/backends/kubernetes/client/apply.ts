@@ -65,12 +65,16 @@ export async function applyOurs(
     | KubernetesObject
     | undefined;
   if (found && found.metadata.labels?.[LABELS.installation] !== installation) {
-    throw new CayError('failed_precondition', `Cannot keep ${named}: it belongs to somebody else`, {
-      details: { reason: 'foreign_object', kind: object.kind, name: object.metadata.name },
-      hint: `Name another namespace, or hand it over: kubectl label ${object.kind.toLowerCase()} ${object.metadata.name}${
-        object.metadata.namespace === undefined ? '' : ` --namespace ${object.metadata.namespace}`
-      } ${LABELS.managedBy}=${MANAGER} ${LABELS.installation}=${installation}`,
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Cannot keep ${named}: it does not carry the labels of this installation`,
+      {
+        details: { reason: 'foreign_object', kind: object.kind, name: object.metadata.name },
+        hint: `Name another namespace, or hand it over: kubectl label ${object.kind.toLowerCase()} ${object.metadata.name}${
+          object.metadata.namespace === undefined ? '' : ` --namespace ${object.metadata.namespace}`
+        } ${LABELS.managedBy}=${MANAGER} ${LABELS.installation}=${installation}`,
+      },
+    );
   }
   const apply = (body: object) =>
     client.json('PATCH', path, {

@@ -93,7 +93,7 @@ describe('execStream', () => {
     expect((await ran).stdout.trim().split('\n')).toEqual(Array.from({ length: 50 }, (_, at) => String(at)));
   });
 
-  it('gives commands the limit of open files that whoever started the guest could not set', async () => {
+  it('gives commands the limit of open files that the runtime of the container could not set', async () => {
     expect(
       (await drain(await link.guest.exec({ ...exec, id: 'files', shell: 'ulimit -n; ulimit -Hn' }))).stdout,
     ).toBe('123\n123\n');
@@ -111,7 +111,7 @@ describe('execStream', () => {
     expect((await (await link.ready()).stats()).cpuUsageMs).toBeGreaterThan((await before).cpuUsageMs);
   });
 
-  it('lets a guest begin anew in the same process, without what ran in it', async () => {
+  it('lets a guest start again in the same process, without its former commands', async () => {
     const running = await link.guest.exec({ ...exec, id: 'sleeper', argv: ['sleep', '60'] });
     const { pid } = guest;
     const first = await link.ready();

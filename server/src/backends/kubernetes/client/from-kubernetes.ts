@@ -18,7 +18,7 @@ const CODES: Record<number, ErrorCode> = {
   504: 'unavailable',
 };
 
-/** What refuses a pod, told apart by what it says; the API server's status is 403 for all of them. */
+/** What refused a pod, by its message; the API server's status is 403 for all of them. */
 const SAYINGS: [pattern: RegExp, code: ErrorCode, reason: string, hint: string][] = [
   [
     /exceeded quota/i,
@@ -58,7 +58,7 @@ const SAYINGS: [pattern: RegExp, code: ErrorCode, reason: string, hint: string][
   ],
 ];
 
-/** What is known of a refusal that somebody reports in words, as in an event or the message of an answer. */
+/** The code of a refusal that is reported in words only, as in an event or the message of an answer. */
 export function refusalOf(
   said: string,
 ): { code: ErrorCode; details: { reason: string }; hint: string } | undefined {

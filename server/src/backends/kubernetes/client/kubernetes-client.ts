@@ -51,7 +51,7 @@ export interface KubernetesClient {
   json(method: string, path: string, call: KubernetesCall & { allow?: number[] }): Promise<unknown>;
   /** The answer's lines, each a JSON value, until it ends or the signal aborts. */
   lines(path: string, call: KubernetesCall): AsyncIterable<unknown>;
-  /** Resolves when it is open; it is paused, and to be resumed by whoever listens. */
+  /** Resolves when it is open; it is paused until the caller resumes it. */
   socket(path: string, call: KubernetesCall): Promise<WebSocket>;
   close(): void;
 }
@@ -129,7 +129,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
     });
     request.on('response', (answer) => {
       const said = Date.parse(answer.headers.date ?? '');
-      // It tells whole seconds, so that less than that is no difference.
+      // It has whole seconds, so that less than that is no difference.
       if (said > 0) aheadMs = Math.abs(said - Date.now()) < 2000 ? 0 : said - Date.now();
       resolve(answer);
     });
@@ -261,7 +261,7 @@ function retryAfterMs({ headers }: IncomingMessage): number {
 }
 
 async function loadConfig({ kubeconfig, context }: ClientOptions): Promise<KubeConfig> {
-  // The library is large, and only whoever uses a cluster needs it.
+  // The library is large, and needed only with a cluster.
   const library = await import('@kubernetes/client-node');
   const config = new library.KubeConfig();
   try {

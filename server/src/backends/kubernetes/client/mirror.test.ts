@@ -86,7 +86,7 @@ describe('mirror', () => {
         void response.writeHead(410).end('{"message":"too old resource version"}'),
     ],
   ])(
-    'lists anew when its place is forgotten (410 as %s), and tells what it has missed',
+    'lists again when its resource version has expired (410 as %s), and reports what it has missed',
     async (_, expired) => {
       const { made, seen } = await open(
         [list('10', [object('a', '5'), object('b', '6')]), list('90', [object('b', '6'), object('c', '80')])],

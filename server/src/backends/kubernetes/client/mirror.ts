@@ -3,7 +3,7 @@
  * it.
  *
  * A watch that ends goes on where it was. One whose place the API server has forgotten (410), or that reports
- * an error, begins anew with a list, and what was missed meanwhile is told as if it had been watched: also
+ * an error, starts again with a list, and reports what was missed meanwhile as if it had been watched: also
  * what has gone.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -37,7 +37,7 @@ interface WatchEvent<T> {
 const FIRST_DELAY_MS = 50;
 const MAX_DELAY_MS = 5_000;
 /**
- * The server ends the watch after that time, so that one which nobody serves any more is not believed for
+ * The server ends the watch after that time, so that a watch without a server is not believed for
  * ever.
  */
 const WATCH_SECONDS = 240;
@@ -84,7 +84,7 @@ export function mirror<T extends KubernetesObject>(
     if (before?.metadata.resourceVersion !== object.metadata.resourceVersion) onChange(object, false);
   }
 
-  /** Resolves with where to go on; `undefined` if only a list can tell. */
+  /** Resolves with the resource version to continue from; `undefined` if a list is needed. */
   async function follow(from: string): Promise<string | undefined> {
     let version = from;
     const query = {
@@ -117,7 +117,7 @@ export function mirror<T extends KubernetesObject>(
       try {
         version = version === undefined ? await list() : await follow(version);
       } catch (error) {
-        // Forgotten, or not to be had: a place that nobody knows is of no use.
+        // The resource version has expired or cannot be read: list again.
         if (!isCayError(error) || error.details['status'] !== undefined) version = undefined;
       }
       delayMs =

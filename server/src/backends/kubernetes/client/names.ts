@@ -16,15 +16,15 @@ export const LABELS = {
 
 export const ANNOTATIONS = {
   specHash: 'cay.dev/spec-hash',
-  /** How the sandbox stands: `starting`, `ready` or `stopped`. */
+  /** The mark of its status: `starting`, `ready` or `stopped`. */
   mark: 'cay.dev/mark',
   /** Of the pod that this incarnation runs in. */
   pod: 'cay.dev/pod-uid',
   /** How often the pod's container had been started again when this incarnation began. */
   restarts: 'cay.dev/restarts',
-  /** Its processes stand still. */
+  /** Its processes are stopped. */
   frozen: 'cay.dev/frozen',
-  /** It was put to rest, and whoever needs it may wake it. */
+  /** It was suspended, and wakes when it is needed. */
   suspended: 'cay.dev/suspended',
   runtime: 'cay.dev/runtime',
   memoryBytes: 'cay.dev/memory-bytes',
@@ -34,7 +34,7 @@ export const ANNOTATIONS = {
 
 export const MANAGER = 'cay';
 
-/** `_` may not stand in a name. */
+/** A name must not have a `_`. */
 export function objectName(id: SandboxId): string {
   return `cay-${id.replace('_', '-')}`;
 }
@@ -44,7 +44,7 @@ export function projectNamespace(namespace: string, project: string): string {
   return `${namespace}-${project.replaceAll('_', '-').toLowerCase()}`;
 }
 
-/** Whose object it is; `undefined` if it is nobody's of ours. */
+/** The sandbox of an object; `undefined` if it is not one of ours. */
 export function sandboxOf({ metadata }: KubernetesObject): SandboxId | undefined {
   const id = metadata.labels?.[LABELS.sandbox];
   return isId('sbx', id) ? (id as SandboxId) : undefined;

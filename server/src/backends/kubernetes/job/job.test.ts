@@ -2,7 +2,7 @@ import { SandboxSpecSchema, newId } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
 import type { ContainerStatus, Job, Pod } from '../client/objects.ts';
 import { CONTAINER } from '../workloads/pod-spec.ts';
-import { standingOf, standingPatch, type Standing } from '../workloads/workload-status.ts';
+import { statusOf, statusPatch, type WorkloadStatus } from '../workloads/workload-status.ts';
 import { WORKLOAD_OPTIONS as options } from '../testing/workload-options.ts';
 import { observationOf } from '../workloads/workload-state.ts';
 import { podsOf } from '../workloads/workload.ts';
@@ -10,9 +10,9 @@ import { renderJob, whyOver } from './job.ts';
 
 const id = newId('sbx');
 
-function job(standing: Standing, more: Partial<Job> = {}): Job {
-  const made = renderJob(id, SandboxSpecSchema.parse({}), standing.incarnation, options) as Job;
-  const patch = standingPatch(standing) as {
+function job(status: WorkloadStatus, more: Partial<Job> = {}): Job {
+  const made = renderJob(id, SandboxSpecSchema.parse({}), status.incarnation, options) as Job;
+  const patch = statusPatch(status) as {
     metadata: { labels: object; annotations: Record<string, string | null> };
   };
   const annotations = Object.fromEntries(
@@ -42,9 +42,9 @@ function pod(status: Partial<ContainerStatus>, more: Pod['status'] = {}): Pod {
 }
 
 const running = { running: {} };
-const ready: Standing = { incarnation: 3, mark: 'ready', pod: 'pod', restarts: 0 };
-const seen = (standing: Standing, pods: Pod[], more?: Partial<Job>) =>
-  observationOf(id, { workload: job(standing, more), pods }, { whyOver, keepsFiles: () => false });
+const ready: WorkloadStatus = { incarnation: 3, mark: 'ready', pod: 'pod', restarts: 0 };
+const seen = (status: WorkloadStatus, pods: Pod[], more?: Partial<Job>) =>
+  observationOf(id, { workload: job(status, more), pods }, { whyOver, keepsFiles: () => false });
 
 describe('observationOf', () => {
   it('is ready only while the container that the guest answered from runs', () => {
@@ -150,7 +150,7 @@ describe('observationOf', () => {
   });
 
   it('stays stopped while the pod that has its files is there', () => {
-    const stopped: Standing = { ...ready, mark: 'stopped' };
+    const stopped: WorkloadStatus = { ...ready, mark: 'stopped' };
     expect(seen(stopped, [pod({ state: running, restartCount: 4 })]).phase).toBe('stopped');
     expect(seen(stopped, []).phase).toBe('failed');
   });
@@ -164,18 +164,18 @@ describe('observationOf', () => {
   });
 });
 
-describe('standingOf', () => {
+describe('statusOf', () => {
   it('reads back what was noted, and takes nonsense as new', () => {
-    for (const standing of [
+    for (const status of [
       ready,
       { ...ready, frozen: true },
       { incarnation: 1, mark: 'starting', restarts: 0, pod: undefined } as const,
     ])
-      expect(standingOf(job(standing))).toEqual(standing);
+      expect(statusOf(job(status))).toEqual(status);
     const broken = job(ready);
     broken.metadata.labels = { 'cay.dev/incarnation': 'x' };
     broken.metadata.annotations = { 'cay.dev/mark': 'flying', 'cay.dev/restarts': 'many' };
-    expect(standingOf(broken)).toEqual({ incarnation: 1, mark: 'starting', pod: undefined, restarts: 0 });
+    expect(statusOf(broken)).toEqual({ incarnation: 1, mark: 'starting', pod: undefined, restarts: 0 });
   });
 });
 
@@ -191,9 +191,9 @@ describe('frozen', () => {
 describe('podsOf', () => {
   it('goes by owner and never by name', () => {
     const mine = pod({});
-    const stranger: Pod = {
+    const unrelated: Pod = {
       metadata: { name: 'x', uid: 'y', ownerReferences: [{ kind: 'Job', name: 'x', uid: 'another' }] },
     };
-    expect(podsOf(job(ready), [mine, stranger, { metadata: { name: 'x', uid: 'z' } }])).toEqual([mine]);
+    expect(podsOf(job(ready), [mine, unrelated, { metadata: { name: 'x', uid: 'z' } }])).toEqual([mine]);
   });
 });

@@ -56,7 +56,7 @@ export function whyOver({ metadata, status }: Job): Failure | undefined {
         };
       return { reason: 'crashed', message: message ?? reason ?? 'Its Job has failed' };
     }
-    // A guest ends well only when it is told to, which we do not do to one whose Job is to stay.
+    // A guest exits with 0 only when it is asked to, and the guest of a Job that stays is not asked.
     if (type === 'Complete') return { reason: 'removed_outside', message: 'Its pod was ended from outside' };
   }
   return undefined;

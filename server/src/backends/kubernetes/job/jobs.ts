@@ -3,8 +3,8 @@ import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { MERGE_PATCH } from '../client/kubernetes-client.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../client/names.ts';
 import type { Job, List, Pod } from '../client/objects.ts';
-import type { Place } from '../pod-backend.ts';
-import { standingPatch } from '../workloads/workload-status.ts';
+import type { Place } from '../pod-kind.ts';
+import { statusPatch } from '../workloads/workload-status.ts';
 import { podsOf, type Workloads } from '../workloads/workload.ts';
 import { renderJob, whyOver } from './job.ts';
 
@@ -68,12 +68,12 @@ export function kubernetesJobs({
       }
     },
 
-    async note({ metadata }, standing, { signal } = {}) {
-      const body = standingPatch(standing);
+    async note({ metadata }, status, { signal } = {}) {
+      const body = statusPatch(status);
       // Nothing is noted on a Job of the same name that was made meanwhile.
       Object.assign(body.metadata, { uid: metadata.uid });
       await client.json('PATCH', `${jobs}/${metadata.name}`, {
-        action: `note how "${metadata.name}" stands`,
+        action: `write the status of "${metadata.name}"`,
         body,
         type: MERGE_PATCH,
         signal,

@@ -1,4 +1,4 @@
-/** What this backend makes in a cluster, told without making it. */
+/** The objects that this backend makes in a cluster, without making them. */
 import type { Declared } from '../client/apply.ts';
 import { declarations, type Declarations } from '../tenancy/declarations.ts';
 import { renderedSpec } from '../workloads/rendered-spec.ts';

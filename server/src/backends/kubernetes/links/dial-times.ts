@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 const UNASKED_MS = [200, 300, 600];
 
 /**
- * When to dial a guest whose container is about to be started. A node tells that a container runs up to a
+ * When to dial a guest whose container is about to be started. A node reports that a container runs up to a
  * second or two after it does, so a few attempts are made before; each costs a request, and all further ones
  * wait until `running` resolves.
  */

@@ -4,7 +4,7 @@
  */
 import { CayError, type Limits, type SandboxId } from '@cay/sdk/protocol';
 import type { ServerHello } from '../../../guest/connection.ts';
-import { directWay } from '../../../guest/direct-connection.ts';
+import { directConnection } from '../../../guest/direct-connection.ts';
 import type { Guest } from '../../../guest/guest.ts';
 import type { GuestLink } from '../../../guest/guest-link.ts';
 import { redialling, type RedialOptions } from '../../../guest/redialling-link.ts';
@@ -34,7 +34,7 @@ export interface OpenOptions extends Omit<ServerHello, 'sandbox'> {
   limits: Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'>;
   /**
    * Of a guest that is being started: resolves each time that it may be dialled. Until it has answered,
-   * whoever starts it says whether it ever will, and the cluster is not asked.
+   * the caller that starts it knows whether it ever will, and the cluster is not asked.
    */
   turn?(): Promise<void>;
 }
@@ -69,7 +69,7 @@ export function guestLinks({
 }: GuestLinksOptions): GuestLinks {
   const live = new Map<SandboxId, Live>();
   /**
-   * What keeps one guest from being reached directly keeps others as well: it is told once, until one was
+   * What keeps one guest from being reached directly keeps others as well: it is reported once, until one was
    * reached.
    */
   let isTold = false;
@@ -90,7 +90,7 @@ export function guestLinks({
     };
     const host = pod.status?.podIP;
     if (directPort === undefined || host === undefined) return { dial };
-    return directWay({
+    return directConnection({
       dial,
       host,
       port: directPort,
@@ -114,7 +114,7 @@ export function guestLinks({
       const { incarnation } = hello;
       const now = live.get(id);
       if (now && now.pod === pod.metadata.uid && now.incarnation === incarnation) return now;
-      hangUp(id, 'it was started anew');
+      hangUp(id, 'it was started again');
       let starting = turn;
       const link = redialling({
         ...hello,
@@ -124,7 +124,7 @@ export function guestLinks({
       });
       link.ready().then(
         () => (starting = undefined),
-        () => {}, // closed, and nobody dials any more
+        () => {}, // closed: no more dialling
       );
       const guest = guestWithPodEnv(link.guest);
       const { uid } = pod.metadata;

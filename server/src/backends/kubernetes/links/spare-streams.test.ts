@@ -36,7 +36,7 @@ describe('spareStreams', () => {
     expect(streams[0]!.destroyed).toBe(false);
   });
 
-  it('ends the stream of a pod that goes, and all that nobody took when it is closed', async () => {
+  it('ends the stream of a pod that goes, and all unused ones when it is closed', async () => {
     const { streams, spares } = opened();
     spares.see(pod('a'), false);
     spares.see(pod('b'), false);

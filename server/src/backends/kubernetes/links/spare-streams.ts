@@ -1,5 +1,5 @@
 /**
- * Streams to the guests of pods that run before anybody asks for them, open already for whoever comes: an
+ * Streams to the guests of unclaimed pods, opened before they are needed: an
  * exec takes longer than all else about being given such a pod.
  */
 import type { Duplex } from 'node:stream';
@@ -7,7 +7,7 @@ import type { Pod } from '../client/objects.ts';
 import { isRunning } from '../workloads/pod-state.ts';
 
 export interface SpareStreams {
-  /** Tells of a pod that nobody has yet, or that is gone. */
+  /** Reports an unclaimed pod, or one that is gone. */
   see(pod: Pod, gone: boolean): void;
   /**
    * The stream to a pod, for the taker alone; `undefined` if there is none. It may have ended a moment ago.
@@ -28,7 +28,7 @@ const WAKE = Buffer.of(0);
 export function spareStreams(open: (pod: Pod) => Promise<Duplex>): SpareStreams {
   /** By the uid of the pod; without a stream while it is being opened, and for a while after it has ended. */
   const spares = new Map<string, { stream?: Duplex }>();
-  /** Pods that are somebody's, whatever is told of them afterwards. */
+  /** Pods that were claimed; later reports about them are ignored. */
   const taken = new Set<string>();
 
   function drop(uid: string): void {

@@ -1,4 +1,4 @@
-/** What a backend on Kubernetes makes in a cluster, told beforehand. */
+/** The objects that a backend on Kubernetes makes in a cluster, without making them. */
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Declared } from '../client/apply.ts';
 import { kubernetesClient, type KubernetesClient } from '../client/kubernetes-client.ts';
@@ -13,7 +13,7 @@ export interface RenderOptions {
   account: Account;
   /** Print what the namespace of this project has, in place of that of the installation. */
   project?: string;
-  /** Print what this sandbox would be, in place of what all stand on. `spec` is as the API takes it. */
+  /** Print the objects of this sandbox in place of the shared ones. `spec` is as the API takes it. */
   sandbox?: { id: SandboxId; spec: object };
 }
 
@@ -33,12 +33,14 @@ export interface DeclarationParts {
   kinds: readonly string[];
   rights: Right[];
   sandbox(place: Place, id: SandboxId, spec: object): Promise<Declared[]>;
+  /** What all sandboxes of a namespace share. */
+  shared?(place: Place): Promise<Declared[]>;
 }
 
-/** The objects that every backend here stands on, and those that a sandbox is. */
+/** The objects that all sandboxes share, and those of one sandbox. */
 export function declarations(
   settings: KubernetesSettings,
-  { kinds, rights, sandbox }: DeclarationParts,
+  { kinds, rights, sandbox, shared }: DeclarationParts,
 ): Declarations {
   const { installation } = checkSettings(settings);
   const { tenancy } = settings;
@@ -57,8 +59,11 @@ export function declarations(
         const namespace = project === undefined ? common : projectNamespace(common, project);
         if (options.sandbox)
           return await sandbox({ client, namespace, installation }, options.sandbox.id, options.sandbox.spec);
-        if (tenancy && project !== undefined)
-          return tenancyObjects({ namespace, installation, tenancy, project, account });
+        const sharedObjects = async () => (await shared?.({ client, namespace, installation })) ?? [];
+        if (tenancy && project !== undefined) {
+          const objects = tenancyObjects({ namespace, installation, tenancy, project, account });
+          return [...objects, ...(await sharedObjects())];
+        }
         const perProject = tenancy?.perProject === true;
         return [
           ...(tenancy ? tenancyObjects({ namespace, installation, tenancy }) : []),
@@ -69,6 +74,8 @@ export function declarations(
             account,
             perProject,
           }),
+          // The sandboxes of projects are in their own namespaces, and so is what they share.
+          ...(perProject ? [] : await sharedObjects()),
         ];
       } finally {
         client.close();

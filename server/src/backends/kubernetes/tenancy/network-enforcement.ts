@@ -5,7 +5,7 @@
 import { CayError, type NetworkEnforcement } from '@cay/sdk/protocol';
 import type { Runtime } from '../runtimes.ts';
 
-/** How long after it could not be told it is tried again. */
+/** Retry interval after a probe without a result. */
 const AGAIN_MS = 60_000;
 
 export interface NetworkEnforcing {

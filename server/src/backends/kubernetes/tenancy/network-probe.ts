@@ -51,7 +51,7 @@ const REACH_MS = 3_000;
 const START_MS = 120_000;
 const EXEC_MS = 30_000;
 const LOOK_AGAIN_MS = 500;
-/** When the cluster takes away what we could not. */
+/** When the cluster removes what the server could not. */
 const LIFE_SECONDS = 180;
 const MAX_SAID_BYTES = 64 * 1024;
 const METADATA = '169.254.169.254:80';
@@ -96,7 +96,7 @@ export async function probeNetwork(options: ProbeOptions, runtime: Runtime): Pro
   }
 }
 
-/** It may have been made even if nobody said so. */
+/** It may have been made although the answer was lost. */
 async function remove(client: KubernetesClient, path: string): Promise<void> {
   const call = {
     action: 'remove what the network was tried with',

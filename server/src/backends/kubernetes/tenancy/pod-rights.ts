@@ -2,13 +2,18 @@ import type { Right } from '../prerequisites.ts';
 
 /** What every backend whose sandboxes are pods does with them, besides what it makes them by. */
 export const POD_RIGHTS: Right[] = [
-  { group: '', resource: 'pods', verbs: ['get', 'list', 'watch'], why: 'how the pod of a sandbox stands' },
+  {
+    group: '',
+    resource: 'pods',
+    verbs: ['get', 'list', 'watch'],
+    why: 'reads the status of the pod of a sandbox',
+  },
   {
     group: '',
     resource: 'pods',
     verbs: ['delete'],
     optional: true,
-    why: 'takes away pods that nothing keeps any more',
+    why: 'removes orphaned pods',
   },
   // Over a WebSocket an exec is a GET, by older clients a POST; API servers ask for either.
   {
@@ -18,7 +23,13 @@ export const POD_RIGHTS: Right[] = [
     verbs: ['create', 'get'],
     why: 'the guest is reached through it',
   },
-  { group: '', resource: 'events', verbs: ['list'], optional: true, why: 'tells why a pod is not started' },
+  {
+    group: '',
+    resource: 'events',
+    verbs: ['list'],
+    optional: true,
+    why: 'explains why a pod does not start',
+  },
   {
     group: 'node.k8s.io',
     resource: 'runtimeclasses',

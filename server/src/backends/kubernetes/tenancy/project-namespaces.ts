@@ -1,41 +1,28 @@
 /**
- * The sandboxes of each project in a namespace of their own, beside that of the installation.
+ * A namespace for each project, beside that of the installation: the members of a composite that is routed by
+ * project.
  *
- * Each namespace has a backend to itself, opened when its project makes its first sandbox or when somebody
- * looks for what there is. Nothing is kept of who is where: namespaces say by a label whose they are. In the
- * installation's own namespace no project has sandboxes: there the rights are tried when the server starts.
+ * Each namespace has a backend, opened when its project makes its first sandbox or when all sandboxes are
+ * looked for. Nothing is stored: a label on the namespace says which project it is for. The installation's
+ * own namespace has no sandboxes; the server checks its rights there when it starts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { SandboxId } from '@cay/sdk/protocol';
 import { Broadcast } from '../../../lib/broadcast.ts';
-import {
-  canFreeze,
-  canSuspend,
-  type Backend,
-  type CallOptions,
-  type Freezing,
-  type Observation,
-  type StopOptions,
-  type Suspending,
-  type Sweeping,
-} from '../../backend.ts';
-import { requireSandboxId } from '../../support/check.ts';
-import { passOn } from '../../support/forward-observations.ts';
+import { inBackground } from '../../../lib/in-background.ts';
+import type { Backend, CallScope, Observation } from '../../backend.ts';
+import type { Members } from '../../composite/members.ts';
+import { forwardObservations } from '../../support/forward-observations.ts';
 import type { KubernetesClient } from '../client/kubernetes-client.ts';
 import { LABELS, projectNamespace } from '../client/names.ts';
 import type { KubernetesObject, List } from '../client/objects.ts';
-import type { Whereabouts } from '../pod-backend.ts';
-import { inBackground } from '../../../lib/in-background.ts';
-
-/** What a backend can besides, all of them of one kind can. */
-type Room = Backend & Sweeping & Partial<Freezing & Suspending>;
+import type { NamespaceScope } from '../namespace-scope.ts';
 
 export interface ProjectNamespacesOptions {
   client: KubernetesClient;
-  /** Of the installation; those of projects are called after it. */
+  /** The installation's namespace; the names of the projects' namespaces begin with it. */
   namespace: string;
   installation: string;
-  open(whereabouts: Whereabouts): Room;
+  open(scope: NamespaceScope): Backend;
   onError(error: unknown): void;
 }
 
@@ -47,116 +34,71 @@ export function projectNamespaces({
   installation,
   open,
   onError,
-}: ProjectNamespacesOptions): Backend & Sweeping {
-  const rooms = new Map<string, Room>();
-  const where = new Map<SandboxId, Room>();
+}: ProjectNamespacesOptions): Members {
+  const backends = new Map<string, Backend>();
   const changes = new Broadcast<Observation>();
   const closing = new AbortController();
-  const common = room({ client, namespace, vacant: true });
   const labelSelector = `${LABELS.installation}=${installation},${LABELS.project}`;
+  opened({ client, namespace, withoutSandboxes: true });
 
-  function room(whereabouts: Whereabouts): Room {
-    let found = rooms.get(whereabouts.namespace);
-    if (!found) {
-      found = open(whereabouts);
-      rooms.set(whereabouts.namespace, found);
-      inBackground(follow(found), onError);
+  function opened(scope: NamespaceScope): string {
+    if (!backends.has(scope.namespace)) {
+      const backend = open(scope);
+      backends.set(scope.namespace, backend);
+      inBackground(follow(backend), onError);
     }
-    return found;
+    return scope.namespace;
   }
 
-  /** A namespace can be watched as soon as it is there, and we have rights in it. */
+  /** A namespace can be watched once it exists and the server has rights in it. */
   async function follow(backend: Backend): Promise<void> {
     const { signal } = closing;
     const isUsable = () =>
       backend.capabilities().then(
         () => true,
-        () => false, // told to whoever wants something there
+        () => false, // the next verb there reports why
       );
     while (!signal.aborted && !(await isUsable()))
       await sleep(AGAIN_MS, undefined, { signal, ref: false }).catch(() => {});
-    await passOn(backend, changes, { signal, onError });
+    await forwardObservations(backend, changes, { signal, onError });
   }
 
-  const roomOf = (project: string) =>
-    room({ client, namespace: projectNamespace(namespace, project), project });
+  const openedFor = (project: string) =>
+    opened({ client, namespace: projectNamespace(namespace, project), project });
 
-  /** All that there are, those of earlier servers included. */
-  async function allRooms({ signal }: CallOptions = {}): Promise<Room[]> {
+  /** Opens the namespaces of earlier servers too. */
+  async function discover({ signal }: CallScope = {}): Promise<void> {
     const call = { action: 'list the namespaces of projects', query: { labelSelector }, signal };
     const { items } = (await client.json('GET', '/api/v1/namespaces', call)) as List<KubernetesObject>;
     for (const { metadata } of items) {
       const project = metadata.labels?.[LABELS.project] ?? '';
-      // A label on a namespace of another name says nothing.
-      if (metadata.name === projectNamespace(namespace, project)) roomOf(project);
+      // A label on a namespace of another name proves nothing.
+      if (metadata.name === projectNamespace(namespace, project)) openedFor(project);
     }
-    return [...rooms.values()];
-  }
-
-  /** Where it is, or where nobody is, which then says that it does not exist. */
-  async function at(id: SandboxId, options?: CallOptions): Promise<Room> {
-    requireSandboxId(id);
-    const known = where.get(id);
-    if (known) return known;
-    const asked = (await allRooms(options)).map(async (each) => ({
-      each,
-      seen: await each.observe(id, options),
-    }));
-    const found = (await Promise.all(asked)).find(({ seen }) => seen.phase !== 'absent');
-    if (!found) return common;
-    where.set(id, found.each);
-    return found.each;
   }
 
   return {
-    ...(canFreeze(common) && {
-      freeze: async (id: SandboxId, options?: CallOptions) => (await at(id, options)).freeze!(id, options),
-      thaw: async (id: SandboxId, options?: CallOptions) => (await at(id, options)).thaw!(id, options),
-    }),
-    ...(canSuspend(common) && {
-      suspend: async (id: SandboxId, options?: StopOptions) => (await at(id, options)).suspend!(id, options),
-    }),
-    name: common.name,
-    capabilities: (options) => common.capabilities(options),
-    validate: (spec, options) => common.validate(spec, options),
+    noun: 'namespace',
+    fallback: namespace,
+    changes,
+    target: (_spec, { project }) => (project === undefined ? undefined : openedFor(project)),
+    has: (name) => backends.has(name),
+    get: async (name) => backends.get(name)!,
+    // All namespaces have one kind of backend, so one of them has the abilities of all.
+    opened: () => ({ backends: [backends.get(namespace)!], complete: true }),
+    label: (spec) => spec,
 
-    async ensure(id, spec, options = {}) {
-      requireSandboxId(id);
-      const home =
-        where.get(id) ?? (options.project === undefined ? await at(id, options) : roomOf(options.project));
-      const made = await home.ensure(id, spec, options);
-      where.set(id, home);
-      return made;
+    async each(ask, scope) {
+      await discover(scope);
+      return Promise.all(
+        [...backends].map(async ([name, backend]) => ({ name, answer: await ask(backend, name) })),
+      );
     },
-
-    observe: async (id, options) => (await at(id, options)).observe(id, options),
-
-    async list(options) {
-      const lists = (await allRooms(options)).map(async (each) => {
-        const found = await each.list(options);
-        for (const { id } of found) where.set(id, each);
-        return found;
-      });
-      return (await Promise.all(lists)).flat();
-    },
-
-    watch: (options) => changes.subscribe(options),
-    connect: async (id, options) => (await at(id, options)).connect(id, options),
-    stats: async (id, options) => (await at(id, options)).stats(id, options),
-    stop: async (id, options) => (await at(id, options)).stop(id, options),
-
-    async remove(id, options) {
-      await (await at(id, options)).remove(id, options);
-      where.delete(id);
-    },
-
-    sweep: async (options) =>
-      (await Promise.all((await allRooms(options)).map((each) => each.sweep(options)))).flat(),
 
     async close() {
       closing.abort();
       changes.close();
-      for (const each of rooms.values()) await each.close();
+      for (const backend of backends.values()) await backend.close();
     },
   };
 }

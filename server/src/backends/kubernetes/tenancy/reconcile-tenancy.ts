@@ -8,13 +8,13 @@ import type { KubernetesSettings } from '../settings.ts';
 import { TENANCY_RIGHTS, tenancyObjects } from './tenancy.ts';
 import { inBackground } from '../../../lib/in-background.ts';
 
-/** How long what somebody has changed stays changed. */
+/** How often objects that were changed by hand are put back. */
 const AGAIN_MS = 60_000;
 const USABLE_MS = 10_000;
 
 export interface TenancyReconciler {
   /**
-   * Resolves when everything was as declared once. Rejects with what stands in the way, and is tried again by
+   * Resolves when everything was as declared once. Rejects with the reason, and is tried again by
    * the next call.
    */
   ready(): Promise<void>;
@@ -121,6 +121,6 @@ function explained(error: unknown): never {
   throw new CayError(error.code, error.message, {
     cause: error,
     details: error.details,
-    hint: 'Have somebody who may run "cay kubernetes render | kubectl apply --server-side --field-manager cay -f -"; or leave the namespace to others with CAY_KUBERNETES_TENANCY=unmanaged',
+    hint: 'Ask a cluster admin to run "cay kubernetes render | kubectl apply --server-side --field-manager cay -f -"; or leave the namespace to others with CAY_KUBERNETES_TENANCY=unmanaged',
   });
 }

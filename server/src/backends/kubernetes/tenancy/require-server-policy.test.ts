@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { requireServerPolicy } from './require-server-policy.ts';
 import { fakeApiServer } from '../testing/fake-api-server.ts';
 
-/** Whose account it is, and with which status a namespace of nobody's is answered, one after the other. */
+/** The server's account, and the status of each answer to making an unlabelled namespace. */
 async function asked(username: string, statuses: number[], withinMs = 2_000) {
   const api = await fakeApiServer({
     answer(url, response) {

@@ -39,7 +39,7 @@ export async function requireServerPolicy(
   }
 }
 
-/** Whether a namespace could be made that is nobody's of ours, and has no Pod Security. */
+/** Whether the server could make a namespace without our label and without Pod Security. */
 async function mayMakeForeign(client: KubernetesClient, signal?: AbortSignal): Promise<boolean> {
   const body = { apiVersion: 'v1', kind: 'Namespace', metadata: { generateName: 'cay-not-ours-' } };
   try {

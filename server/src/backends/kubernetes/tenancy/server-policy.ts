@@ -1,7 +1,7 @@
 /**
  * What keeps the server's account to its own namespaces where it may make some: rights over namespaces cannot
- * be given for those of a label, so the API server is told to refuse the others. Without it, whoever takes
- * over the server could give itself rights everywhere.
+ * be given for those of a label, so the API server is made to refuse the others. Without it, an attacker who
+ * takes over the server could give itself rights everywhere.
  */
 import type { Declared } from '../client/apply.ts';
 import { LABELS } from '../client/names.ts';

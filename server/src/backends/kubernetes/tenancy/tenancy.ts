@@ -1,10 +1,10 @@
 /**
- * The context that sandboxes of a project stand on, or those of an installation: a namespace of their own in
+ * The objects around the sandboxes of a project, or of an installation: a namespace of their own in
  * which only pods that Pod Security `restricted` takes can be made, with a bound for all of them and for
  * each, and no network.
  *
  * Secrets are not among these objects, nor anywhere else: what a sandbox has to know travels to its guest and
- * stands in no object of the cluster.
+ * is in no object of the cluster.
  */
 import type { Declared } from '../client/apply.ts';
 import { DEFAULT_DISK_BYTES, DISK_REQUEST, EPHEMERAL_STORAGE } from '../workloads/disk.ts';
@@ -29,7 +29,7 @@ export interface TenancySettings {
   maxDisk?: string;
   /** The disk limit of a container that has none. Default 10 GiB. */
   diskBytes?: number;
-  /** Who may reach the guests over the network of pods, on which port. Absent: nobody. */
+  /** The pods that may reach guests over the pod network, and the port. Absent: none. */
   direct?: { port: number; namespace: string; labels: Record<string, string> };
 }
 
@@ -124,7 +124,7 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
   };
   const metadata = { name: NAME, namespace, labels };
   const { diskBytes = DEFAULT_DISK_BYTES } = tenancy;
-  // What is written is always bounded: a node whose disk is full evicts everybody.
+  // What is written is always bounded: a node whose disk is full evicts all pods.
   const all = amounts(tenancy.cpu, tenancy.memory, tenancy.disk ?? String(tenancy.pods * diskBytes));
   const most = amounts(tenancy.maxCpu, tenancy.maxMemory, tenancy.maxDisk);
   return [

@@ -20,8 +20,8 @@ export interface TroubleOptions {
   signal?: AbortSignal;
 }
 
-/** An error for whoever waits, or `undefined` if nothing that is known stands in the way. */
-export async function troubleOf(
+/** The error for the caller that waits, or `undefined` if no event explains the delay. */
+export async function diagnose(
   client: KubernetesClient,
   { namespace, uid, action, signal }: TroubleOptions,
 ): Promise<CayError | undefined> {
@@ -34,7 +34,7 @@ export async function troubleOf(
       signal,
     })) as List<Event>);
   } catch (error) {
-    // Whoever may not see events waits until the time is over, and is told less.
+    // A server that may not list events waits until the timeout, and reports less.
     if (isCayError(error, 'permission_denied')) return undefined;
     throw error;
   }

@@ -1,6 +1,6 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../../lib/fault-point.ts';
-import type { CallOptions } from '../../backend.ts';
+import type { CallScope } from '../../backend.ts';
 import type { WorkloadContext } from './workload-context.ts';
 
 const REMOVE_MS = 120_000;
@@ -10,7 +10,7 @@ const LOOK_AGAIN_MS = 1_000;
 export async function endWorkload(
   { workloads, looking }: WorkloadContext,
   id: SandboxId,
-  call: CallOptions = {},
+  call: CallScope = {},
 ): Promise<void> {
   const view = await looking();
   if (!(await workloads.remove(id, call))) return;

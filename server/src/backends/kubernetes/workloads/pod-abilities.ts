@@ -9,7 +9,7 @@ export interface PodAbilities {
   freezes?: boolean;
   /** The files of a sandbox outlive its pod. */
   suspends?: boolean;
-  /** What is said of abilities in place of the usual. */
+  /** Notes in place of the default ones. */
   notes?: Partial<Record<Ability, string>>;
 }
 

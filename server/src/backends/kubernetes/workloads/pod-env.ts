@@ -6,8 +6,8 @@ import { USER } from '../../support/sandbox-user.ts';
 const MAX_BYTES = 256 * 1024;
 
 /**
- * The guest, with the environment of its image below that of each command. The cluster does not tell it; the
- * first process has it.
+ * The guest, with the environment of its image below that of each command. The cluster does not report it;
+ * the first process has it.
  */
 export function guestWithPodEnv(guest: Guest): Guest {
   let env: Promise<Record<string, string>> | undefined;

@@ -1,7 +1,7 @@
 /**
- * The pod of a sandbox. It satisfies Pod Security `restricted` and asks for more: nobody in it is root or can
- * become it, it has no account at the API server, no capability, the runtime's own seccomp filter, and a root
- * filesystem that cannot be written.
+ * The pod of a sandbox. It satisfies Pod Security `restricted` and asks for more: no process in it is root or
+ * can become it, it has no account at the API server, no capability, the runtime's own seccomp filter, and a
+ * root filesystem that cannot be written.
  *
  * A first container puts the guest, and the accounts that the sandbox knows, into a volume, and makes the
  * directories that can be written; it needs nothing of the sandbox's image. The guest is then the first
@@ -23,8 +23,8 @@ const SOCKET_DIRECTORY = '/.cay-run';
 export const GUEST_PATH = `${GUEST_DIRECTORY}/guest`;
 export const SOCKET_PATH = `${SOCKET_DIRECTORY}/guest.sock`;
 /**
- * Where the node mounts the file for the last words of the container: one of its own, which everybody may
- * write and no limit counts. It lies in a directory that nobody in the pod can enter, on a volume that nobody
+ * Where the node mounts the termination message file of the container: every user may write it, and no limit
+ * counts it. It lies in a directory that no process in the pod can enter, on a volume that none
  * there can change.
  */
 const LAST_WORDS = `${GUEST_DIRECTORY}/closed/file`;
@@ -32,7 +32,7 @@ const LAST_WORDS = `${GUEST_DIRECTORY}/closed/file`;
 export const GUEST_IN_IMAGE = '/cay-guest';
 
 /**
- * A pod that is told to end is not asked twice: the guest ends what runs within this time, or the kubelet
+ * A pod that is being deleted is not asked twice: the guest ends what runs within this time, or the kubelet
  * does.
  */
 const TERMINATION_SECONDS = 2;
@@ -53,7 +53,7 @@ export interface PodOptions {
   runtime: Runtime;
 }
 
-/** Without an id it is one that is made before anybody knows for whom. */
+/** Without an id it is a pod of a warm pool. */
 export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: PodOptions): object {
   const { settings, runtime, pullPolicy } = options;
   const writable = writableOf(spec);

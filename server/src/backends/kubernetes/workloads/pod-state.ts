@@ -10,7 +10,7 @@ export interface Failure {
 }
 
 /**
- * Why a pod does not start, as an error for whoever waits for it; `undefined` while it may still do. What has
+ * Why a pod does not start, as an error for the caller that waits; `undefined` while it still may. What has
  * run before may have crashed, and is started again by the kubelet; a guest that ends in its first moments
  * will not do better the next time.
  */
@@ -144,10 +144,10 @@ export function failureOf(pod: Pod, restarts: number): Failure | undefined {
     return isUnknown ? { reason: 'removed_outside', message: 'Its node does not answer' } : undefined;
   }
   const ended = endedIn(container?.state) ?? endedIn(container?.lastState);
-  // The guest was told to end: the node says in a moment what for.
+  // The guest was asked to end: the node reports the reason in a moment.
   if (phase === 'Running' && EXITS_WHEN_TOLD.includes(container?.state?.terminated?.exitCode ?? -1))
     return undefined;
-  // The guest answers before its node has told that the container runs.
+  // The guest answers before its node has reported that the container runs.
   if (phase === 'Pending' && container?.restartCount === 0 && !ended && isAboutToRun(pod)) return undefined;
   if (ended?.reason === 'OOMKilled')
     return { reason: 'oom_killed', message: 'The sandbox was out of memory and its guest was killed' };
@@ -158,7 +158,7 @@ export function failureOf(pod: Pod, restarts: number): Failure | undefined {
     };
   if (phase === 'Failed' || phase === 'Succeeded')
     return { reason: 'crashed', message: `Its pod has ended: ${message ?? reason ?? phase}` };
-  return { reason: 'host_restarted', message: 'Its container is started anew by the node' };
+  return { reason: 'host_restarted', message: 'Its container is being restarted by the node' };
 }
 
 const endedIn = (state: ContainerState | undefined) => state?.terminated;

@@ -11,8 +11,8 @@ import { checkWorkdir } from './workdir.ts';
 import { workloadOptionsOf, type WorkloadOptions } from './workload.ts';
 
 /**
- * A spec as somebody wrote it, made whole and checked as a create would be, with all that is needed to render
- * it.
+ * A spec as a client sends it, with its defaults filled in and checked as a create would be, and the options
+ * to render it.
  */
 export async function renderedSpec(
   { client, namespace, installation }: Place,

@@ -1,4 +1,4 @@
-/** Moves the deadlines of workloads on, by which the cluster would end them if nobody did. */
+/** Renews the deadlines of workloads, after which the cluster ends them. */
 import type { WorkloadContext } from './workload-context.ts';
 import type { WorkloadView } from './workload-view.ts';
 import { inBackground } from '../../../lib/in-background.ts';
@@ -12,7 +12,7 @@ export interface LeaseRenewal {
   stop(): void;
 }
 
-/** Whatever of ours is there is kept: that nobody wants it any more is for the control plane to say. */
+/** Renews every workload of ours: only the control plane knows which are orphans. */
 export function leaseRenewal(
   { workloads, settings: { leaseSeconds } }: Pick<WorkloadContext, 'workloads' | 'settings'>,
   onError: (error: unknown) => void,

@@ -1,10 +1,11 @@
-/** Has the processes of a sandbox stand still, which only its guest can do, and lets them go on. */
+/** Freezes the processes of a sandbox by SIGSTOP, which only its guest can do, and thaws them. */
+import { withDeadline } from '../../../lib/timeout.ts';
+import { GUEST_ANSWER_MS } from './start-workload.ts';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
-import type { CallOptions, Observation } from '../../backend.ts';
-import { inTime } from '../client/with-deadline.ts';
+import type { CallScope, Observation } from '../../backend.ts';
 import type { Live } from '../links/guest-links.ts';
-import { standingOf } from './workload-status.ts';
-import { ANSWER_MS } from './start-workload.ts';
+import { statusOf } from './workload-status.ts';
+import { ANSWER_MS } from './await-guest.ts';
 import type { WorkloadContext } from './workload-context.ts';
 import { observationOf } from './workload-state.ts';
 
@@ -12,14 +13,14 @@ const LOOK_AGAIN_MS = 1_000;
 const UNDO_MS = 3_000;
 
 /**
- * Noted before it stands still and after it goes on, so that whoever comes after a crash finds one to be
+ * Recorded before processes stop and after they run again, so that the server after a crash finds one to be
  * thawed, and none that is forgotten.
  */
 export async function setFrozen(
   context: WorkloadContext,
   id: SandboxId,
   live: Live,
-  options: CallOptions & { frozen: boolean },
+  options: CallScope & { frozen: boolean },
 ): Promise<Observation> {
   const { workloads, looking } = context;
   const { frozen, ...call } = options;
@@ -30,23 +31,23 @@ export async function setFrozen(
   if (before.phase !== 'ready')
     throw new CayError('failed_precondition', `Cannot ${action}: it is ${before.phase}`);
   const guest = await live.link.ready({ ...call, timeoutMs: ANSWER_MS });
-  const standing = standingOf(found.workload);
-  const note = (still: boolean) => workloads.note(found.workload, { ...standing, frozen: still }, call);
+  const status = statusOf(found.workload);
+  const note = (still: boolean) => workloads.note(found.workload, { ...status, frozen: still }, call);
   if (frozen) {
     await note(true);
-    await guest.freeze(inTime(call)).catch(async (error: unknown) => {
-      await guest.thaw(inTime({}, UNDO_MS)).catch(() => {});
-      await note(standing.frozen ?? false).catch(() => {});
+    await guest.freeze(withDeadline(call, GUEST_ANSWER_MS)).catch(async (error: unknown) => {
+      await guest.thaw(withDeadline({}, UNDO_MS)).catch(() => {});
+      await note(status.frozen ?? false).catch(() => {});
       throw error;
     });
   } else {
-    await guest.thaw(inTime(call));
+    await guest.thaw(withDeadline(call, GUEST_ANSWER_MS));
     await note(false);
   }
-  // What is told from now on must not be older than this.
+  // Later observations must not be older than this.
   const seen = (await looking()).until(
     id,
-    (now) => (now && (standingOf(now.workload).frozen ?? false) === frozen) || undefined,
+    (now) => (now && (statusOf(now.workload).frozen ?? false) === frozen) || undefined,
     {
       action,
       withinMs: ANSWER_MS,

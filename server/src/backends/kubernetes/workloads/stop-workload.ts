@@ -4,13 +4,14 @@ import { faultPoint } from '../../../lib/fault-point.ts';
 import { isAway, type Observation, type StopOptions } from '../../backend.ts';
 import { limitsOf } from './limits-of.ts';
 import { isRunning } from './pod-state.ts';
-import { standingOf } from './workload-status.ts';
-import { ANSWER_MS, suspend } from './start-workload.ts';
+import { statusOf } from './workload-status.ts';
+import { ANSWER_MS } from './await-guest.ts';
+import { suspend } from './start-workload.ts';
 import type { WorkloadContext } from './workload-context.ts';
 import { observationOf } from './workload-state.ts';
 
 export interface Ending extends StopOptions {
-  /** It is put to rest, for whoever needs it to wake it. */
+  /** It is suspended, and wakes when it is needed. */
   suspended?: boolean;
 }
 
@@ -41,8 +42,8 @@ export async function stopWorkload(
   if (suspended && phase !== 'ready')
     throw new CayError('failed_precondition', `Cannot ${action}: it is ${phase}`);
   if (workloads.whyOver(found.workload)) return stopped;
-  const { pod: ranIn } = standingOf(found.workload);
-  // The node may have yet to tell of one that has answered.
+  const { pod: ranIn } = statusOf(found.workload);
+  // The node may not have reported yet that its container runs.
   const pod = found.pods.find(
     (each) => isRunning(each) || (phase === 'ready' && each.metadata.uid === ranIn),
   );
@@ -61,7 +62,7 @@ export async function stopWorkload(
         // files.
         const later = keepsFiles ? undefined : await find();
         if (keepsFiles || (later && observationOf(id, later, workloads).phase === 'failed')) break;
-        // A guest that somebody else has just asked for the same hangs up, and begins anew.
+        // A guest that another call has just shut down hangs up and starts again.
         if (attempt === ATTEMPTS) throw error;
       }
     }
@@ -80,7 +81,7 @@ export async function stopWorkload(
   );
   await faultPoint('kubernetes.stop.recorded');
   const isSeen = (view: Awaited<ReturnType<typeof find>>) =>
-    (view && standingOf(view.workload).mark === 'stopped') || undefined;
+    (view && statusOf(view.workload).mark === 'stopped') || undefined;
   await (await looking()).until(id, isSeen, { action, withinMs: ANSWER_MS, everyMs: LOOK_AGAIN_MS });
   return stopped;
 }

@@ -3,16 +3,16 @@
  *
  * Labels are the proof that a thing is ours; nothing else is ever looked at. Whatever has an owner that is
  * there is its owner's, and so is what has an owner of a kind that we do not make. Sandboxes are left alone:
- * that one is nobody's is for the control plane to say.
+ * whether a sandbox is an orphan only the control plane knows.
  */
 import { isCayError } from '@cay/sdk/protocol';
-import type { CallOptions, Orphan } from '../../backend.ts';
+import type { CallScope, Orphan } from '../../backend.ts';
 import type { KubernetesClient } from '../client/kubernetes-client.ts';
 import { LABELS, MANAGER } from '../client/names.ts';
 import type { KubernetesObject, List, Metadata } from '../client/objects.ts';
 import type { Workloads } from './workload.ts';
 
-/** An object that nobody needs. */
+/** An object without a sandbox. */
 export interface Stray extends Orphan {
   path: string;
   uid: string;
@@ -23,7 +23,7 @@ export interface SweepContext {
   namespace: string;
   installation: string;
   workloads: Pick<Workloads, 'list'>;
-  /** What only this kind of backend makes and nobody needs any more. */
+  /** Objects that only this kind of backend makes, and that are not needed any more. */
   others?(): Promise<Stray[]>;
   onError(error: unknown): void;
 }
@@ -35,7 +35,7 @@ const KEEPERS: Record<string, string> = { Job: 'jobs', Sandbox: 'sandboxes' };
 
 export async function sweep(
   context: SweepContext,
-  { dryRun = false, signal }: CallOptions & { dryRun?: boolean } = {},
+  { dryRun = false, signal }: CallScope & { dryRun?: boolean } = {},
 ): Promise<Orphan[]> {
   const { client, others, onError } = context;
   const strays = [...(await unkept(context, signal)), ...((await others?.()) ?? [])];
@@ -55,7 +55,7 @@ export async function sweep(
 export async function listOurs(
   client: KubernetesClient,
   path: string,
-  { installation, signal }: CallOptions & { installation: string },
+  { installation, signal }: CallScope & { installation: string },
 ): Promise<Metadata[]> {
   const query = { labelSelector: `${LABELS.managedBy}=${MANAGER},${LABELS.installation}=${installation}` };
   const found = (await client.json('GET', path, {

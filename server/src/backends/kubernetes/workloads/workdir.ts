@@ -5,7 +5,7 @@
 import { posix } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 
-/** Where the node, the kernel or the guest put what the sandbox stands on. */
+/** Directories of the node, the kernel and the guest. */
 const RESERVED = ['/.cay', '/.cay-run', '/dev', '/etc', '/proc', '/sys'];
 const MAX_BYTES = 1024;
 const MAX_NAME_BYTES = 255;

@@ -16,7 +16,7 @@ export interface WorkloadContext {
   };
   workloads: Workloads;
   links: GuestLinks;
-  /** Aborted when the backend lets go: what is under way then stays as it is, for whoever comes next. */
+  /** Aborted when the backend closes: work under way stops as it is, and the next server continues it. */
   closing: AbortSignal;
   /** The view, up to date from the first use on. */
   looking(): Promise<WorkloadView>;

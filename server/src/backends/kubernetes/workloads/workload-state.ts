@@ -2,7 +2,7 @@ import type { SandboxId } from '@cay/sdk/protocol';
 import type { Observation } from '../../backend.ts';
 import { ANNOTATIONS } from '../client/names.ts';
 import { failureOf } from './pod-state.ts';
-import { standingOf } from './workload-status.ts';
+import { statusOf } from './workload-status.ts';
 import type { Found, Workloads } from './workload.ts';
 
 export function absent(id: SandboxId): Observation {
@@ -15,7 +15,7 @@ export function observationOf(
   { workload, pods }: Found,
   { whyOver, keepsFiles }: Pick<Workloads, 'whyOver' | 'keepsFiles'>,
 ): Observation {
-  const { incarnation, mark, pod: uid, restarts, frozen, suspended } = standingOf(workload);
+  const { incarnation, mark, pod: uid, restarts, frozen, suspended } = statusOf(workload);
   const runtime = workload.metadata.annotations?.[ANNOTATIONS.runtime];
   const seen = { id, incarnation, uid: workload.metadata.uid, ...(runtime !== undefined && { runtime }) };
   const over = whyOver(workload);

@@ -1,11 +1,11 @@
-/** How a sandbox stands, as it is written on the object that keeps its pod. */
+/** The status of a sandbox, as it is written on its workload. */
 import { ANNOTATIONS, LABELS } from '../client/names.ts';
 import type { KubernetesObject } from '../client/objects.ts';
 
 export type Mark = 'starting' | 'ready' | 'stopped';
 
 /** What changes about a sandbox while the cluster keeps it. */
-export interface Standing {
+export interface WorkloadStatus {
   incarnation: number;
   mark: Mark;
   /** Of the pod that it runs in; absent until it has run. */
@@ -19,8 +19,8 @@ export interface Standing {
 
 const MARKS: readonly string[] = ['starting', 'ready', 'stopped'] satisfies Mark[];
 
-/** What stands in the object. Somebody who changes it takes from us what it told; it is then taken as new. */
-export function standingOf({ metadata }: KubernetesObject): Standing {
+/** Reads the status. If the annotations were edited or removed, the workload is treated as new. */
+export function statusOf({ metadata }: KubernetesObject): WorkloadStatus {
   const annotations = metadata.annotations ?? {};
   const mark = annotations[ANNOTATIONS.mark] ?? '';
   return {
@@ -34,18 +34,18 @@ export function standingOf({ metadata }: KubernetesObject): Standing {
 }
 
 /** As a merge patch. */
-export interface StandingPatch {
+export interface StatusPatch {
   metadata: { labels: Record<string, string>; annotations: Record<string, string | null> };
 }
 
-export function standingPatch({
+export function statusPatch({
   incarnation,
   mark,
   pod,
   restarts,
   frozen,
   suspended,
-}: Standing): StandingPatch {
+}: WorkloadStatus): StatusPatch {
   return {
     metadata: {
       labels: { [LABELS.incarnation]: String(incarnation) },

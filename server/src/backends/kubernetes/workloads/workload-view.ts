@@ -1,5 +1,5 @@
 /**
- * The workloads of an installation and their pods as the cluster tells of them, for whoever waits for a
+ * The workloads of an installation and their pods as the cluster reports them, for callers that wait for a
  * change.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
@@ -14,7 +14,7 @@ export interface WorkloadView {
   start(): Promise<void>;
   find(id: SandboxId): Found | undefined;
   ids(): SandboxId[];
-  /** All pods that are seen, those that are nobody's yet included. */
+  /** All pods that are seen, unclaimed pods of a warm pool included. */
   pods(): Pod[];
   /**
    * Resolves with what `look` makes of the sandbox as soon as that is something, or rejects with what it
@@ -40,7 +40,7 @@ interface ViewOptions {
   /** Ends every wait and the watch. */
   closing: AbortSignal;
   onChange(id: SandboxId): void;
-  /** Called with each pod that is nobody's yet, and with one that is `gone`. */
+  /** Called with each unclaimed pod of a warm pool, and when one is `gone`. */
   onSpare(pod: Pod, gone: boolean): void;
 }
 
@@ -94,7 +94,7 @@ export function workloadView(
     return undefined;
   }
 
-  /** The sandbox of a pod that was made before anybody knew for whom. */
+  /** The sandbox of a pod that came from a warm pool. */
   function ownerOf(pod: Pod): SandboxId | undefined {
     return ids().find((id) => {
       const workload = workloadOf(id);

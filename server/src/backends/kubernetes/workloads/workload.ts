@@ -1,12 +1,12 @@
 import type { CayError, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
-import type { CallOptions } from '../../backend.ts';
+import type { CallScope } from '../../backend.ts';
 import { hashOf } from '../../support/spec-hash.ts';
 import { ANNOTATIONS, LABELS, MANAGER, objectName } from '../client/names.ts';
 import type { KubernetesObject, Pod } from '../client/objects.ts';
 import type { PodOptions } from './pod-spec.ts';
 import type { Failure } from './pod-state.ts';
 import type { Runtime } from '../runtimes.ts';
-import type { Standing } from './workload-status.ts';
+import type { WorkloadStatus } from './workload-status.ts';
 import type { WorkloadContext } from './workload-context.ts';
 
 /** The object that keeps the pod of a sandbox: a Job, or what another controller knows. */
@@ -56,40 +56,43 @@ export interface Workloads {
   /** Where they are, for watches. Of a sandbox that is in several, the first one's object counts. */
   readonly collections: Collection[];
   readonly pods: Collection;
-  find(id: SandboxId, options?: CallOptions): Promise<Found | undefined>;
+  find(id: SandboxId, options?: CallScope): Promise<Found | undefined>;
   exists(id: SandboxId): Promise<boolean>;
-  list(options?: CallOptions): Promise<(Found & { id: SandboxId })[]>;
+  list(options?: CallScope): Promise<(Found & { id: SandboxId })[]>;
   /** Makes the workload, or finds the one that an earlier call has made. */
   create(
     id: SandboxId,
     spec: SandboxSpec,
     incarnation: number,
-    options: WorkloadOptions & CallOptions,
+    options: WorkloadOptions & CallScope,
   ): Promise<Workload>;
   /**
-   * Writes how it stands. One that keeps its files apart has its pod ended by `stopped`, and made anew by any
-   * other mark.
+   * Writes its status. A workload that keeps files in a volume ends its pod on `stopped`, and makes another
+   * on any other mark.
    */
-  note(workload: Workload, standing: Standing, options?: CallOptions): Promise<void>;
-  /** How long the cluster keeps it, if nobody renews that. */
+  note(workload: Workload, status: WorkloadStatus, options?: CallScope): Promise<void>;
+  /** Seconds until its lease is over. */
   leftSeconds(workload: Workload): number;
-  /** Has the cluster keep the workload for that many seconds more. */
+  /** Sets its lease to that many seconds from now. */
   renew(workload: Workload, leaseSeconds: number): Promise<void>;
   /** Asks the cluster to remove it with all that it has. Resolves whether there was one. */
-  remove(id: SandboxId, options?: CallOptions): Promise<boolean>;
+  remove(id: SandboxId, options?: CallScope): Promise<boolean>;
   /** Why it will never run again; `undefined` while it may. */
   whyOver(workload: Workload): Failure | undefined;
   /** Whether its files outlive its pod. */
   keepsFiles(workload: Workload): boolean;
-  /** What its own status says that stands in the way of a pod. `lasting`: it has for a while. */
+  /** Why it has no pod, by its own status. `lasting`: for a while already. */
   whyStuck?(workload: Workload, action: string, lasting: boolean): CayError | undefined;
-  /**
-   * What the cluster has given for this workload out of these pods, if it has: it is what counts from the
-   * next note on.
-   */
-  given?(workload: Workload, pods: Pod[]): Found | undefined;
-  /** The view has seen what was noted. */
-  settled?(workload: Workload, standing: Standing): Promise<void>;
+  /** The workload that the cluster has given for this claim, if one of these pods is its pod. */
+  claimed?(claim: Workload, pods: Pod[]): Claimed | undefined;
+}
+
+/** A workload of a warm pool that was given for a claim, and does not carry our labels yet. */
+export interface Claimed extends Found {
+  /** In place of `note`: writes our labels too. From then on the workload is found by them. */
+  takeOver(status: WorkloadStatus, scope?: CallScope): Promise<void>;
+  /** Called when the view has seen that. Writes the same on the claim, which reports a later loss. */
+  settled(status: WorkloadStatus): Promise<void>;
 }
 
 /** What every object says by which a sandbox is made. */
@@ -107,7 +110,7 @@ export function workloadMetadata(
     annotations: {
       [ANNOTATIONS.specHash]: options.specHash,
       [ANNOTATIONS.runtime]: options.runtime.name,
-      [ANNOTATIONS.mark]: 'starting' satisfies Standing['mark'],
+      [ANNOTATIONS.mark]: 'starting' satisfies WorkloadStatus['mark'],
       ...(memoryBytes !== null && { [ANNOTATIONS.memoryBytes]: String(memoryBytes) }),
       ...(cpus !== null && { [ANNOTATIONS.cpus]: String(cpus) }),
       ...(diskBytes !== null && { [ANNOTATIONS.diskBytes]: String(diskBytes) }),
@@ -133,7 +136,7 @@ export function installationLabels(installation: string): Record<string, string>
 /** An autoscaler that would like the node for itself may not take it from under the sandbox. */
 export const POD_ANNOTATIONS = { 'cluster-autoscaler.kubernetes.io/safe-to-evict': 'false' };
 
-/** Those pods that the workload has made: a name or a label could be anybody's. */
+/** The pods owned by the workload: any client could set a name or a label. */
 export function podsOf(workload: Workload, pods: Iterable<Pod>): Pod[] {
   return [...pods].filter((pod) => isOwnedBy(pod, workload));
 }

@@ -66,7 +66,7 @@ async function runScript(context: ProgramContext, script: string, state: State):
     context.signal.throwIfAborted();
     if (!skip) {
       if (next === '&') {
-        // What is left behind goes on by itself, and how it ends nobody asks.
+        // A background job runs on by itself; its end is not reported.
         pipeline(context, commands, copyOf(state), { ...context, stdin: none() }).catch(() => {});
         state.exitCode = 0;
       } else {
@@ -104,7 +104,7 @@ async function pipeline(
       throw error;
     } finally {
       pipe?.end();
-      // Nobody reads any more: whoever still writes here is to notice.
+      // There is no reader any more: a writer gets an error.
       if (input !== outer.stdin) (input as ReturnType<typeof bytePipe>).close();
     }
   });

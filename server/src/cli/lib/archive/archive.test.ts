@@ -15,7 +15,7 @@ import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { pack } from './pack.ts';
-import { BLOCK, decodeHeader, encodeHeader, paddingOf, type Entry } from '../../../lib/tar-header.ts';
+import { BLOCK, decodeHeader, encodeHeader, paddingOf, type Entry } from '../../../lib/tar/header.ts';
 import { staysInside, unpack } from './unpack.ts';
 
 let scratch: string;

@@ -2,7 +2,7 @@
 import { createReadStream, type Stats } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { BLOCK, encodeHeader, paddingOf } from '../../../lib/tar-header.ts';
+import { BLOCK, encodeHeader, paddingOf } from '../../../lib/tar/header.ts';
 
 export interface PackOptions {
   onProgress?(bytes: number): void;

@@ -1,6 +1,4 @@
-/**
- * One request to a webhook's address, signed, with an end in time, and only to where the operator lets it go.
- */
+/** One signed request to a webhook's URL, with a timeout, and only to addresses that the operator allows. */
 import { createHmac } from 'node:crypto';
 import { lookup as resolve, type LookupAddress } from 'node:dns';
 import { request as httpRequest } from 'node:http';
@@ -11,7 +9,7 @@ import { addressKind } from '../../../lib/address-kind.ts';
 
 export interface DeliverOptions {
   secret: string;
-  /** Lets requests go to this machine and to private networks too. Link-local addresses are never reached. */
+  /** Allows this machine and private networks too. Link-local addresses are never allowed. */
   allowPrivate: boolean;
   timeoutMs?: number;
   signal?: AbortSignal;
@@ -19,7 +17,7 @@ export interface DeliverOptions {
 }
 
 const TIMEOUT_MS = 15_000;
-/** Nothing of an answer is used; a short one is read so that the connection ends in order. */
+/** The body of a response is not used; a short one is read so that the connection ends in order. */
 const MOST_ANSWER = 64 * 1024;
 
 export function signature(secret: string, body: string, atMs: number): string {
@@ -27,7 +25,7 @@ export function signature(secret: string, body: string, atMs: number): string {
   return `t=${at},v1=${createHmac('sha256', secret).update(`${at}.${body}`).digest('hex')}`;
 }
 
-/** Never rejects: what went wrong is the answer. */
+/** Never rejects: an error is part of the result. */
 export async function deliver(
   url: string,
   headers: Record<string, string>,
@@ -69,12 +67,12 @@ function post(
   { allowPrivate, signal }: { allowPrivate: boolean; signal: AbortSignal },
 ): Promise<number> {
   const host = url.hostname.replace(/^\[|\]$/g, '');
-  // A name is checked when it is resolved for the connection itself; an address has no such moment.
+  // A name is checked when it is resolved for the connection; an address is checked here.
   if (isIP(host) !== 0) requireAllowed(host, allowPrivate);
   return new Promise((done, reject) => {
     const start = url.protocol === 'https:' ? httpsRequest : httpRequest;
     const length = String(Buffer.byteLength(body));
-    // A connection of its own: one that is kept could lead where its name does not lead any more.
+    // A new connection each time: a kept one could lead to an address that the name no longer has.
     const outgoing = start(url, {
       method: 'POST',
       headers: { ...headers, 'content-length': length },
@@ -93,7 +91,7 @@ function post(
   });
 }
 
-/** Resolves a name as the system does, and gives only addresses that may be reached. */
+/** Resolves a name as the system does, and returns only allowed addresses. */
 function guardedLookup(allowPrivate: boolean): LookupFunction {
   return (name, options, callback) => {
     resolve(name, { ...options, all: true }, (error, found: LookupAddress[]) => {
@@ -118,18 +116,14 @@ function requireAllowed(address: string, allowPrivate: boolean): void {
 function refusal(name: string, address: string, allowPrivate: boolean): CayError {
   const kind = addressKind(address);
   const curable = !allowPrivate && (kind === 'private' || kind === 'loopback');
-  return new CayError(
-    'permission_denied',
-    `Cannot send to "${name}": its address is not one that webhooks may reach`,
-    {
-      hint: curable ? 'the operator allows private addresses with CAY_WEBHOOK_PRIVATE=1' : undefined,
-    },
-  );
+  return new CayError('permission_denied', `Cannot send to "${name}": webhooks may not reach its address`, {
+    hint: curable ? 'the operator allows private addresses with CAY_WEBHOOK_PRIVATE=1' : undefined,
+  });
 }
 
 /**
- * Tells an address that can be seen to be out of bounds already, before it is taken. Names are looked at when
- * they are used.
+ * Refuses a URL with a literal address that is not allowed, before the webhook is created. Names are checked
+ * when they are used.
  */
 export function requireReachable(url: string, allowPrivate: boolean): void {
   const host = new URL(url).hostname.replace(/^\[|\]$/g, '');

@@ -3,8 +3,8 @@ import type { EventLog } from '../event-log.ts';
 import type { Progress, WebhookRecords } from './webhook-records.ts';
 
 /**
- * How long a request may take, how soon a failure is tried again at first and at the latest, and after how
- * long of failing it is given up.
+ * The timeout of a request, the first and the longest delay of a retry, and how long a webhook may fail
+ * before it is disabled.
  */
 export interface Pace {
   timeoutMs: number;
@@ -25,16 +25,16 @@ export interface DispatchOptions {
   onError(error: unknown): void;
 }
 
-/** The events of one webhook on their way. */
+/** The delivery of the events of one webhook. */
 export interface Dispatch {
   readonly project: string;
-  /** There may be more to send; with `retry` also what has failed is tried now. */
+  /** There may be more events to send. With `retry` a failed one is sent again now. */
   wake(options?: { retry?: boolean }): void;
   stop(): Promise<void>;
 }
 
 const PAGE = 200;
-/** The receiver says that it wants no more. */
+/** The receiver wants no more events. */
 const GONE = 410;
 
 export function startDispatch({
@@ -56,8 +56,8 @@ export function startDispatch({
   let retry: (() => void) | undefined;
 
   /**
-   * Where it stands is worth a try; on a full disk it is known here, and an event is sent again after a
-   * restart at worst.
+   * Records the cursor, best effort: on a full disk it is kept in memory, and at worst an event is sent again
+   * after a restart.
    */
   function save(progress: Progress): void {
     Object.assign(state, progress);
@@ -87,7 +87,7 @@ export function startDispatch({
     }
   }
 
-  /** Again and again until it is taken. False if it is given up, or the dispatch is stopped. */
+  /** Retries until the event is accepted. False if the webhook is disabled or the dispatch is stopped. */
   async function deliverOne(event: CayEvent): Promise<boolean> {
     for (;;) {
       const delivery = await send(event, stopping.signal);
@@ -99,7 +99,7 @@ export function startDispatch({
         return true;
       }
       if (stopping.signal.aborted) return false;
-      // A clock that was set back has not made it fail in the future.
+      // A clock that was set back must not put the first failure into the future.
       const failingSinceMs = Math.min(state.failingSinceMs ?? now(), now());
       save({ attempts: state.attempts + 1, failingSinceMs, lastError: delivery.error ?? null });
       if (ageing() - failingSinceMs >= pace.giveUpMs || delivery.status === GONE) {
@@ -112,7 +112,7 @@ export function startDispatch({
     }
   }
 
-  /** Twice as long each time, and never the same for all who wait for the same receiver. */
+  /** Exponential backoff with jitter. */
   async function backOff(): Promise<void> {
     const most = Math.min(pace.longestMs, pace.firstMs * 2 ** Math.min(state.attempts - 1, 30));
     let timer: NodeJS.Timeout | undefined;

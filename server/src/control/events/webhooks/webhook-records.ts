@@ -23,7 +23,7 @@ export interface WebhookRecords {
   get(id: string): Webhook | undefined;
   /** Oldest first. */
   list(project?: string): Webhook[];
-  /** One that is gone is left so. */
+  /** A deleted webhook stays deleted. */
   update(id: string, progress: Progress): void;
   delete(id: string): void;
 }

@@ -1,7 +1,7 @@
 /**
- * Tells webhooks of the events of their project. Each has a cursor in the records that moves on when an event
- * was taken, so a server that dies sends on where it was, and the same event again at worst. One that fails
- * makes only its own later events wait.
+ * Sends the events of a project to its webhooks. Each webhook has a cursor in the records that advances when
+ * an event was accepted, so a server that dies continues there, and at worst sends an event again. A webhook
+ * that fails delays only its own events.
  */
 import { createHmac } from 'node:crypto';
 import {
@@ -27,16 +27,13 @@ export interface WebhooksOptions {
   database: Database;
   events: EventLog;
   quota: Pick<QuotaLedger, 'counts' | 'requireRoom'>;
-  /** What the webhooks' own secrets are derived from, so that they are stored nowhere. */
+  /** The secrets of webhooks are derived from this one, so none is stored. */
   secret: Uint8Array;
   allowPrivate?: boolean;
-  /** For tests: how soon a failure is tried again at first, at the latest, and when it is given up. */
+  /** For tests: the retry delays, and when a webhook is disabled. */
   pace?: Partial<Pace>;
   now?(): number;
-  /**
-   * What tells for how long a webhook has been failing. Default: a clock that nobody can set forward
-   * meanwhile.
-   */
+  /** The clock for how long a webhook has been failing. Default: one that cannot be set forward meanwhile. */
   ageing?(): number;
   onError?(error: unknown): void;
 }
@@ -52,12 +49,12 @@ export interface WebhookCounts {
 
 export interface Webhooks {
   create(principal: Principal, request: CreateWebhook): { webhook: Webhook; secret: string };
-  /** Rejects `not_found` for what is not the project's. */
+  /** Rejects `not_found` for a webhook of another project. */
   get(principal: Principal, id: string): { webhook: Webhook; secret: string };
   list(principal: Principal): Webhook[];
-  /** Absent is done. */
+  /** Succeeds if the webhook does not exist. */
   remove(principal: Principal, id: string): void;
-  /** Sends an event that is in no log. If it is taken, a disabled webhook is enabled again. */
+  /** Sends a test event that is in no log. If it is accepted, a disabled webhook is enabled again. */
   test(principal: Principal, id: string): Promise<Delivery>;
   /** Of all projects. */
   counts(): WebhookCounts;
@@ -186,10 +183,10 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
       if (!delivery.ok || !current) return delivery;
       if (current.disabledAtMs === null) dispatches.get(id)?.wake({ retry: true });
       else {
-        const anew = { disabledAtMs: null, failingSinceMs: null, lastError: null, attempts: 0 };
-        records.update(id, anew);
+        const enabled = { disabledAtMs: null, failingSinceMs: null, lastError: null, attempts: 0 };
+        records.update(id, enabled);
         note(webhook, principal.key, 'webhook.enabled');
-        begin({ ...current, ...anew });
+        begin({ ...current, ...enabled });
       }
       return delivery;
     },

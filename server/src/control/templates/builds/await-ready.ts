@@ -1,4 +1,4 @@
-/** Waits until what a template starts is ready. */
+/** Waits until the start command of a template is ready. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { loginShell, runIn, type RunIn } from './run-in.ts';
@@ -6,7 +6,7 @@ import { loginShell, runIn, type RunIn } from './run-in.ts';
 const FIRST_MS = 50;
 const SLOWEST_MS = 1000;
 
-/** Runs the line until it succeeds. Rejects `deadline_exceeded`. */
+/** Runs the command line until it succeeds. Rejects `deadline_exceeded`. */
 export async function awaitReady(run: RunIn, line: string, timeoutMs: number): Promise<void> {
   const deadline = AbortSignal.timeout(timeoutMs);
   const signal = AbortSignal.any([run.signal, deadline]);

@@ -14,20 +14,20 @@ async function* bytes(count: number) {
   for (let sent = 0; sent < count; sent += 10) yield Buffer.alloc(10, 'x');
 }
 
-describe('files that are brought for builds', () => {
+describe('files that are uploaded for builds', () => {
   const files = buildFiles(directory, { maxBytes: 100, maxTotalBytes: 250 });
 
-  it('are there for their own project, as they were brought', async () => {
+  it('can be read by their own project, as they were uploaded', async () => {
     await files.put('prj_a', digest('a'), bytes(30));
     expect(await files.has('prj_a', digest('a'))).toBe(true);
     expect(await files.has('prj_b', digest('a'))).toBe(false);
     expect(Buffer.concat(await Array.fromAsync(await files.read('prj_a', digest('a'))))).toEqual(
       Buffer.alloc(30, 'x'),
     );
-    await expect(files.read('prj_b', digest('a'))).rejects.toThrow(/were not brought/);
+    await expect(files.read('prj_b', digest('a'))).rejects.toThrow(/were not uploaded/);
   });
 
-  it('are whole or not there', async () => {
+  it('are stored whole or not at all', async () => {
     await expect(files.put('prj_a', digest('b'), bytes(110))).rejects.toThrow(/at most 100 bytes/);
     const broken = (async function* () {
       yield* bytes(10);
@@ -38,7 +38,7 @@ describe('files that are brought for builds', () => {
     expect(readdirSync(join(directory, 'prj_a'))).toEqual([digest('a')]);
   });
 
-  it('make room for new ones, the longest unused first', async () => {
+  it('are removed for new ones, the least recently used first', async () => {
     for (const [index, letter] of ['c', 'd'].entries()) {
       await files.put('prj_c', digest(letter), bytes(100));
       utimesSync(join(directory, 'prj_c', digest(letter)), 1000 + index, 1000 + index);
@@ -48,7 +48,7 @@ describe('files that are brought for builds', () => {
     expect(readdirSync(join(directory, 'prj_c')).toSorted()).toEqual([digest('c'), digest('e')]);
   });
 
-  it('are counted as they are, however many come and go at once', async () => {
+  it('are counted correctly during concurrent uploads', async () => {
     let counted = (_project: string) => 0;
     const quota: Pick<QuotaLedger, 'counts' | 'begin'> = {
       counts: (_key, _name, of) => (counted = of),

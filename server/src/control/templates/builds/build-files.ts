@@ -1,25 +1,26 @@
 /**
- * Archives that were brought for builds, by the digest that their owner gave them; it says what is in them,
- * and is believed of a project's own only. They stay for builds to come: the least recently used go when
- * there are too many.
+ * Archives that clients uploaded for builds, by the digest that the client gave. The digest is trusted within
+ * its own project only. Archives are kept for later builds; the least recently used are removed when there
+ * are too many.
  *
- * Whoever has a link may send as often and as slowly as they like. So what is under way counts in the quota
- * of the project from its first byte, only some of it is under way at once, and it has to be done before the
- * link would have ended.
+ * A client with an upload link may send as often and as slowly as it likes. So an upload counts in the quota
+ * of the project from its first byte, only some run at once, and each must end before its link would have
+ * expired.
  */
 import { createReadStream, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { mkdir, open, readdir, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { randomName } from '../../../lib/random-name.ts';
-import { within } from '../../../lib/within.ts';
+import { withTimeout } from '../../../lib/timeout.ts';
 import type { Flight, QuotaLedger } from '../../tenants/quota-ledger.ts';
 
 export interface BuildFiles {
   has(project: string, digest: string): Promise<boolean>;
   /**
-   * Whole or not at all. Rejects `invalid_argument` for one that is too large, `resource_exhausted` beyond
-   * the quota or beside too many others, `deadline_exceeded` for one that takes too long.
+   * Stores an archive, whole or not at all. Rejects `invalid_argument` if it is too large,
+   * `resource_exhausted` beyond the quota or beside too many others, `deadline_exceeded` if it takes too
+   * long.
    */
   put(project: string, digest: string, data: AsyncIterable<Uint8Array>): Promise<void>;
   /** Rejects `not_found`. */
@@ -29,9 +30,9 @@ export interface BuildFiles {
 export interface BuildFilesOptions {
   /** Default 1 GiB. */
   maxBytes?: number;
-  /** Of one project together. Default 5 GiB. */
+  /** All archives of one project. Default 5 GiB. */
   maxTotalBytes?: number;
-  /** How long one may take. Default an hour, as a link is good for. */
+  /** How long an upload may take. Default an hour, the life of a link. */
   timeoutMs?: number;
   quota?: Pick<QuotaLedger, 'counts' | 'begin'>;
 }
@@ -39,18 +40,18 @@ export interface BuildFilesOptions {
 const GIB = 1024 ** 3;
 const UNFINISHED = '.tmp';
 const TIMEOUT_MS = 3_600_000;
-/** How many may be under way for one digest, and for one project. */
+/** How many uploads may run for one digest, and for one project. */
 const MOST_OF_DIGEST = 2;
 const MOST_OF_PROJECT = 8;
 
 export function buildFiles(directory: string, options: BuildFilesOptions = {}): BuildFiles {
   const { maxBytes = GIB, maxTotalBytes = 5 * GIB, timeoutMs = TIMEOUT_MS, quota } = options;
   const ofProject = (project: string) => join(directory, project);
-  /** What is kept of each project. */
+  /** The archives of each project. */
   const kept = new Map<string, number>();
   const underWay = new Map<string, string[]>();
 
-  /** Counts what is there, and takes away what an earlier server did not finish. */
+  /** Counts the archives that exist, and removes uploads that an earlier server did not finish. */
   function survey(): void {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     for (const project of readdirSync(directory)) {
@@ -70,7 +71,7 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
     return join(ofProject(project), digest);
   }
 
-  /** Takes a place among what is under way. */
+  /** Counts an upload until the result is disposed of. */
   function enter(project: string, digest: string): Disposable {
     const all = underWay.get(project) ?? [];
     const same = all.filter((other) => other === digest).length;
@@ -124,7 +125,7 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
     }
   }
 
-  /** What is kept for builds to come gives way to what is brought now. */
+  /** Older archives are removed to make room for a new one. */
   async function admit(project: string, flight: Flight, bytes: number): Promise<void> {
     for (;;) {
       try {
@@ -143,7 +144,7 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
     usedAtMs: number;
   }
 
-  /** The longest unused first. */
+  /** The least recently used first. */
   async function unused(project: string, but?: string): Promise<Kept[]> {
     const found: Kept[] = [];
     for (const name of await readdir(ofProject(project))) {
@@ -156,8 +157,8 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
   }
 
   /**
-   * Nothing can come between what is done to a file and its count: others make room and bring the same at
-   * once.
+   * Changes a file and its count without awaiting in between: other uploads make room, and upload the same
+   * digest, at the same time.
    */
   function drop(project: string, { path }: Kept): void {
     const facts = statSync(path, { throwIfNoEntry: false });
@@ -172,7 +173,7 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
     count(project, bytes - before);
   }
 
-  /** Makes room; the newest always stays. */
+  /** Makes room. The newest archive always stays. */
   async function trim(project: string, newest: string): Promise<void> {
     for (const one of await unused(project, newest)) {
       if ((kept.get(project) ?? 0) <= maxTotalBytes) return;
@@ -212,8 +213,8 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
       try {
         await utimes(path, now, now);
       } catch {
-        throw new CayError('not_found', `The files "${digest}" were not brought, or are gone`, {
-          hint: 'bring them again',
+        throw new CayError('not_found', `The files "${digest}" were not uploaded, or were removed`, {
+          hint: 'upload them again',
         });
       }
       return createReadStream(path, { highWaterMark: 256 * 1024 });
@@ -221,7 +222,7 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
   };
 }
 
-/** Ends with `deadline_exceeded` for a sender that is still not done by then, however little it says. */
+/** Rejects `deadline_exceeded` when the sender is not done in time, however slowly it sends. */
 async function* inTime(
   data: AsyncIterable<Uint8Array>,
   deadlineMs: number,
@@ -233,13 +234,13 @@ async function* inTime(
   let ended = false;
   try {
     for (;;) {
-      const next = await within(Math.max(1, deadlineMs - performance.now()), iterator.next(), late);
+      const next = await withTimeout(iterator.next(), Math.max(1, deadlineMs - performance.now()), late);
       ended = next.done === true;
       if (next.done) return;
       yield next.value;
     }
   } finally {
-    // One that is still waiting for its source would only answer when that does.
+    // Waiting for the source to end would take as long as the source does.
     if (!ended) void Promise.resolve(iterator.return?.()).catch(() => {});
   }
 }

@@ -26,7 +26,7 @@ describe('the log of a build', () => {
     );
   });
 
-  it('tells the last line without an end, and long ones in pieces', () => {
+  it('has an unfinished last line, and long lines in pieces', () => {
     const log = buildLog(() => 0);
     const out = log.lines('info');
     out.write(Buffer.from(`a\r\n${'x'.repeat(5000)}`));

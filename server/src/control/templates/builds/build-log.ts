@@ -1,6 +1,5 @@
 /**
- * What a build tells: entries of bounded length, bounded in number and together. What is beyond is counted,
- * not kept.
+ * The log of a build: entries of bounded length, bounded in number. Entries beyond are counted and not kept.
  */
 import { StringDecoder } from 'node:string_decoder';
 import type { BuildLogEntry } from './build.ts';
@@ -8,7 +7,7 @@ import type { BuildLogEntry } from './build.ts';
 export interface BuildLog {
   readonly entries: readonly BuildLogEntry[];
   add(level: BuildLogEntry['level'], message: string): void;
-  /** Takes output as it comes and adds it line by line; `end` adds what has no end of line. */
+  /** Splits output into lines and adds each; `end` adds an unfinished last line. */
   lines(level: BuildLogEntry['level'], prefix?: string): { write(data: Uint8Array): void; end(): void };
 }
 
@@ -27,7 +26,7 @@ export function buildLog(now: () => number): BuildLog {
     const full = room <= 0 || entries.length === MAX_ENTRIES;
     entries.push(
       full
-        ? { atMs: now(), level: 'warn', message: 'The log is full; what follows is not kept' }
+        ? { atMs: now(), level: 'warn', message: 'The log is full: later lines are not kept' }
         : { atMs: now(), level, message: kept },
     );
     if (full) room = 0;
@@ -43,7 +42,7 @@ export function buildLog(now: () => number): BuildLog {
         const parts = (line + text).split('\n');
         line = parts.pop()!;
         for (const part of parts) add(level, prefix + part.replace(/\r$/, ''));
-        // A line without an end is told in pieces.
+        // A line without an end is added in pieces.
         for (; line.length > MAX_LINE; line = line.slice(MAX_LINE))
           add(level, prefix + line.slice(0, MAX_LINE));
       };

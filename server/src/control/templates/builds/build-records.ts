@@ -28,16 +28,16 @@ export interface BuildRecords {
   log(id: string): BuildLogEntry[];
   /** Oldest first. */
   unfinished(project?: string): Build[];
-  /** The newest that a snapshot was made by. */
+  /** The newest build that made a snapshot. */
   of(snapshot: string): Build | undefined;
-  /** The snapshots of a project's builds that no template is made of any more. */
+  /** Snapshots of a project's builds that no template is made of any more. */
   superseded(project: string): SnapshotId[];
   dropped(snapshot: SnapshotId): void;
-  /** Forgets the oldest that have ended, and those that were never started, and of older ones the log. */
+  /** Deletes the oldest that have ended, those that were never started, and the logs of older ones. */
   prune(project: string, options: { keep: number; keepLogs: number; waitingBeforeMs: number }): void;
 }
 
-/** All but the log, which is long and logThrottle asked for. */
+/** All columns but the log, which is long and rarely read. */
 const SELECT =
   'SELECT id, project, template, names, limits, digest, state, start, ready, snapshot, failure, created_at, ended_at FROM builds';
 

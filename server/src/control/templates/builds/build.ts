@@ -1,14 +1,14 @@
 /**
- * A Build makes a template: it takes one that exists, does what its steps say in a sandbox, and keeps what
- * has become of it.
+ * A build makes a template: it starts a sandbox of an existing one, runs its steps in it, and takes a
+ * snapshot.
  *
  *     waiting ──▶ building ──▶ ready
  *        │           │
  *        └───────────┴───────▶ failed
  *
- * A build is requested first, so that files for it can be brought, and then started. With a start command,
- * sandboxes of the template have that command running: from the first moment where the isolation keeps
- * memory, started anew where it does not.
+ * A build is requested first, so that files for it can be uploaded, and then started. With a start command,
+ * sandboxes of the template have that command running: in the memory of the snapshot where the runtime keeps
+ * it, else started with the sandbox.
  */
 import type { Limits, Sandbox, SnapshotId } from '@cay/sdk/protocol';
 import type { Principal } from '../../tenants/principal.ts';
@@ -17,14 +17,14 @@ import type { BuildFiles } from './build-files.ts';
 export type BuildState = 'waiting' | 'building' | 'ready' | 'failed';
 
 export type BuildStep =
-  /** A line for a login shell. */
+  /** A command line for a login shell. */
   | { type: 'run'; command: string; user?: string }
-  /** Files that were brought, under the digest they were brought by. `source` is where in them it begins. */
+  /** Uploaded files, by their digest. `source` is a path in them. */
   | { type: 'copy'; files: string; source: string; target: string; owner?: string; mode?: string }
   | { type: 'write'; path: string; content: Uint8Array; mode: number }
-  /** `$NAME` in a value stands for what the variable is at that moment. */
+  /** `$NAME` in a value is replaced by the variable at that step. */
   | { type: 'env'; variables: readonly (readonly [name: string, value: string])[] }
-  /** Made if it is not there. What is not absolute goes on from the one before. */
+  /** Created if it does not exist. A relative path starts at the previous one. */
   | { type: 'workdir'; path: string }
   | { type: 'user'; user: string };
 
@@ -32,24 +32,21 @@ export interface Recipe {
   /** A template of the project or of the backend. */
   from: string;
   steps: readonly BuildStep[];
-  /** Lines for a login shell. Absent, those of the template it is made from. */
+  /** Command lines for a login shell. Default: those of the template it is made from. */
   start?: string;
-  /** Ends well when what was started is ready. */
+  /** Exits with 0 when the start command is ready. */
   ready?: string;
 }
 
 export interface BuildFailure {
   message: string;
-  /**
-   * 0 is what it was made from, 1 the first step, and one more than there are steps what comes after the
-   * last.
-   */
+  /** 0 is the base template, 1 the first step, and the number of steps plus one is what follows the last. */
   step: number;
   steps: number;
-  /** What was run, if a command is to blame, and how it ended. */
+  /** The command that failed, and how it ended. */
   command?: string;
   exitCode?: number;
-  /** The user it should have run as, if there is none. */
+  /** The missing user, if the user does not exist. */
   unknownUser?: string;
 }
 
@@ -58,10 +55,10 @@ export interface Build {
   id: string;
   project: string;
   template: string;
-  /** What the template is called when it is ready, tags among it. */
+  /** The names of the template when it is ready, including tags. */
   names: string[];
   limits: Partial<Limits>;
-  /** Of those that the server makes by itself: what tells whether one is up to date. */
+  /** For builds that the server makes itself: a digest that shows whether the result is up to date. */
   digest: string | null;
   state: BuildState;
   start: string | null;
@@ -85,23 +82,25 @@ export interface RequestBuild {
   digest?: string;
 }
 
-/** Every verb rejects `not_found` for what is not the principal's own. */
+/** Every verb rejects `not_found` for a build of another project. */
 export interface Builds {
   readonly files: BuildFiles;
   /**
-   * Rejects `already_exists` for a name that the backend has, `resource_exhausted` while too many are under
-   * way.
+   * Rejects `already_exists` for a name that the backend has, `resource_exhausted` if too many are under way.
    */
   request(principal: Principal, request: RequestBuild): Promise<Build>;
-  /** Rejects `failed_precondition` unless it waits. */
+  /** Rejects `failed_precondition` unless it is waiting. */
   start(principal: Principal, id: string, recipe: Recipe): Build;
   get(principal: Principal, id: string): Build;
-  /** Resolves when it is ready; rejects with why it is not. */
+  /** Resolves when it is ready. Rejects with the failure of the build. */
   finished(principal: Principal, id: string): Promise<Build>;
   log(principal: Principal, id: string, range: { offset: number; limit: number }): BuildLogEntry[];
-  /** What a snapshot was made by. */
+  /** The build that made a snapshot. */
   of(principal: Principal, snapshot: string): Build | undefined;
-  /** Resolves when what a sandbox's template starts is ready in it. At once for what is running already. */
+  /**
+   * Resolves when the start command of a sandbox's template is ready in it; at once if it was running in the
+   * snapshot.
+   */
   settled(principal: Principal, sandbox: Sandbox): Promise<void>;
   close(): Promise<void>;
 }

@@ -16,7 +16,7 @@ const directory = mkdtempSync(join(tmpdir(), 'cay-builds-'));
 let machine: Installation;
 let opened: { test: TestControl; builds: Builds } | undefined;
 
-/** What `bash -l -c` is here: the line says what to do. */
+/** Stands for `bash -l -c`: the line says what to do. */
 const shell = ({ argv, signal }: { argv: readonly string[]; signal: AbortSignal }) => {
   const line = argv.at(-1);
   if (line === 'fail') return 7;
@@ -90,7 +90,7 @@ describe('builds of templates', () => {
     const { data } = await guest.files('root').read('/etc/note');
     expect(Buffer.concat(await Array.fromAsync(data)).toString()).toBe('made');
 
-    // What a name does not stand for any more goes, but not from under a sandbox.
+    // A snapshot without a template is removed, unless a sandbox needs it.
     const second = await builds.finished(principal, await build(world, {}));
     expect(control.snapshots(principal, { limit: 100 }).snapshots).toHaveLength(2);
     await control.remove(principal, sandbox.id);
@@ -103,7 +103,7 @@ describe('builds of templates', () => {
     expect(test.errors).toEqual([]);
   });
 
-  it('fail with what failed, and leave nothing', async () => {
+  it('fail with the error of the step, and leave nothing', async () => {
     const world = await open();
     const { test, builds } = world;
     const id = await build(world, {
@@ -112,9 +112,7 @@ describe('builds of templates', () => {
         { type: 'run', command: 'fail' },
       ],
     });
-    await expect(builds.finished(test.principal, id)).rejects.toThrow(
-      'Cannot run "fail": It ended with exit code 7',
-    );
+    await expect(builds.finished(test.principal, id)).rejects.toThrow('Cannot run "fail": exit code 7');
     expect(builds.get(test.principal, id)).toMatchObject({
       state: 'failed',
       failure: { step: 2, steps: 2, command: 'fail', exitCode: 7 },
@@ -128,7 +126,7 @@ describe('builds of templates', () => {
     const brought = await build(world, {
       steps: [{ type: 'copy', files: 'a'.repeat(64), source: 'x', target: 'y' }],
     });
-    await expect(builds.finished(test.principal, brought)).rejects.toThrow(/were not brought/);
+    await expect(builds.finished(test.principal, brought)).rejects.toThrow(/were not uploaded/);
     expect(sandboxes(test)).toEqual([]);
     expect(test.control.snapshots(test.principal, { limit: 100 }).snapshots).toEqual([]);
     expect((await test.control.templates(test.principal)).map(({ name }) => name)).toEqual(['base']);
@@ -147,11 +145,11 @@ describe('builds of templates', () => {
       failure: { message: expect.stringContaining('server was stopped') as string },
     });
     expect(sandboxes(next.test)).toEqual([]);
-    // One that had not begun can begin yet.
+    // A build that was waiting can still be started.
     next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] });
     expect(await next.builds.finished(next.test.principal, waiting.id)).toMatchObject({ state: 'ready' });
     expect(() => next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] })).toThrow(
-      /cannot be started/,
+      /Cannot start build/,
     );
   });
 
@@ -167,7 +165,7 @@ describe('builds of templates', () => {
     expect(sandboxes(test)).toEqual([]);
   });
 
-  it('are seen by their own project alone, and are not too many', async () => {
+  it('are visible to their own project only, and bounded in number', async () => {
     const { test, builds } = await open();
     const { id } = await builds.request(test.principal, { template: 'mine', names: ['mine'] });
     const stranger = { project: test.projects.create('other').id, key: null, role: 'admin' as const };
@@ -183,7 +181,7 @@ describe('builds of templates', () => {
       /under way/,
     );
     await builds.request(stranger, { template: 'mine', names: ['mine'] });
-    // Those that nobody started are forgotten after a day.
+    // Builds that were never started are deleted after a day.
     test.clock.nowMs += 25 * 3600_000;
     const later = await openBuilds({
       control: test.control,

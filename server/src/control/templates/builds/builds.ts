@@ -14,21 +14,21 @@ import { explained, runBuild, sandboxesOf, type BuildControl } from './run-build
 export interface BuildsOptions {
   control: BuildControl;
   database: Database;
-  /** Where files that are brought are kept. */
+  /** Where uploaded files are stored. */
   directory: string;
   quota?: Pick<QuotaLedger, 'counts' | 'begin' | 'requireRoom'>;
   files?: BuildFilesOptions;
-  /** How long one may take. Default 30 minutes. */
+  /** The timeout of a build. Default 30 minutes. */
   timeoutMs?: number;
   now?(): number;
   onError?(error: unknown): void;
 }
 
 const AT_ONCE = 2;
-/** Of one project, with those that wait for their files. */
+/** Builds of one project that are waiting or building. */
 const MOST_OPEN = 50;
 const KEPT = 1000;
-/** A log may have megabytes, so that only those of the newest are kept. */
+/** A log may have megabytes, so only the logs of the newest builds are kept. */
 const KEPT_LOGS = 100;
 const TIMEOUT_MS = 30 * 60_000;
 const WAITING_MS = 24 * 3600_000;
@@ -39,7 +39,7 @@ interface Running {
   ended: Promise<void>;
 }
 
-/** Opens builds, and ends those that a server has left: nobody can go on with them. */
+/** Opens builds. Those that an earlier server left unfinished have failed. */
 export async function openBuilds(options: BuildsOptions): Promise<Builds> {
   const { control, quota, timeoutMs = TIMEOUT_MS, now = Date.now, onError = () => {} } = options;
   const records = buildRecords(options.database);
@@ -62,7 +62,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
     throw new CayError('not_found', `Build "${id.slice(0, 80)}" does not exist`);
   }
 
-  /** The start command of the template that it is made from is its own unless it has another. */
+  /** Inherits the start command of its base template unless the recipe has another. */
   async function inherited(principal: Principal, recipe: Recipe): Promise<Recipe> {
     const parent = (await control.templates(principal)).find(({ name }) => name === recipe.from);
     const before = parent?.snapshot ? records.of(parent.snapshot) : undefined;
@@ -100,7 +100,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       const why = closing.signal.aborted
         ? new CayError('unavailable', 'The server was stopped while this was being built')
         : deadline.aborted
-          ? new CayError('deadline_exceeded', `It took longer than ${Math.round(timeoutMs / 1000)} s`)
+          ? new CayError('deadline_exceeded', `The build took longer than ${Math.round(timeoutMs / 1000)} s`)
           : error;
       const failure = failureOf(why, step, given.steps.length);
       log.add('error', failure.message);
@@ -109,7 +109,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
     }
   }
 
-  /** Takes away what no template is made of any more, unless sandboxes stand on it. */
+  /** Removes snapshots that no template is made of any more, unless sandboxes need them. */
   async function retire(principal: Principal): Promise<void> {
     for (const snapshot of records.superseded(principal.project)) {
       try {
@@ -142,12 +142,12 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       if (brought)
         throw new CayError('already_exists', `A template named "${brought.name}" comes with the server`);
       const known = new Set(templates.map(({ name }) => name));
-      // Asked again when they are saved. To find out only then would be a build for nothing.
+      // Checked again when they are saved; a refusal only then would waste the build.
       const more = names.filter((name) => !known.has(name)).length;
       if (more > 0) quota?.requireRoom(principal.project, 'templates', more);
       prune(principal.project);
       if (records.unfinished(principal.project).length >= MOST_OPEN)
-        throw new CayError('resource_exhausted', `There are ${MOST_OPEN} builds under way already`);
+        throw new CayError('resource_exhausted', `${MOST_OPEN} builds of the project are under way already`);
       const build: Build = {
         id: randomUUID(),
         project: principal.project,
@@ -170,7 +170,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
     start(principal, id, recipe) {
       const build = find(principal, id);
       if (build.state !== 'waiting' || closing.signal.aborted)
-        throw new CayError('failed_precondition', `Build "${id}" is ${build.state} and cannot be started`);
+        throw new CayError('failed_precondition', `Cannot start build "${id}": it is ${build.state}`);
       records.started(id, { start: recipe.start ?? null, ready: recipe.ready ?? null });
       const log = buildLog(now);
       const ended = permits
@@ -221,7 +221,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
 }
 
 function failureOf(error: unknown, step: number, steps: number): BuildFailure {
-  if (!isCayError(error)) return { message: 'Something unexpected went wrong', step, steps };
+  if (!isCayError(error)) return { message: 'Internal error', step, steps };
   const { command, exitCode, unknownUser } = error.details;
   return {
     message: error.hint === undefined ? error.message : `${error.message} (${error.hint})`,

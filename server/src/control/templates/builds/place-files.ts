@@ -1,4 +1,4 @@
-/** Files that were brought for a build, put where a step wants them: as `COPY` of a Dockerfile does. */
+/** Puts uploaded files where a step wants them, as `COPY` of a Dockerfile does. */
 import { posix } from 'node:path';
 import { Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
@@ -6,12 +6,12 @@ import { CayError } from '@cay/sdk/protocol';
 import type { BuildStep } from './build.ts';
 import { requireRun, type RunIn } from './run-in.ts';
 
-/** What an archive may become unpacked, where the sandbox's own disk does not set a limit before. */
+/** How large an unpacked archive may be, where the disk limit of the sandbox is not lower. */
 const MAX_UNPACKED = 20 * 1024 ** 3;
 
 /**
- * The content of a directory goes into the target; anything else becomes the target, or goes into it if that
- * is a directory.
+ * The content of a directory goes into the target. A file becomes the target, or goes into it if that is a
+ * directory.
  */
 const PLACE = `set -eu
 source=$1 target=$2 owner=$3 mode=$4
@@ -57,22 +57,19 @@ export async function placeFiles(
 }
 
 /**
- * The directories of a pattern above the first that has a wildcard: which files fit was decided where they
- * came from.
+ * The directories of a pattern above the first wildcard. The client has matched the pattern when it packed
+ * the files.
  */
 export function fixedPart(source: string): string {
   const parts = posix.normalize(source).split('/');
   const wild = parts.findIndex((part) => /[*?[\]{}]/.test(part));
   const fixed = (wild === -1 ? parts : parts.slice(0, wild)).join('/');
   if (posix.isAbsolute(fixed) || fixed.split('/').includes('..'))
-    throw new CayError(
-      'invalid_argument',
-      `"${source.slice(0, 200)}" leads out of the files that were brought`,
-    );
+    throw new CayError('invalid_argument', `"${source.slice(0, 200)}" leads out of the uploaded files`);
   return fixed;
 }
 
-/** Archives come compressed or not. */
+/** Archives may be compressed. */
 async function decompressed(archive: AsyncIterable<Uint8Array>): Promise<AsyncIterable<Uint8Array>> {
   const iterator = archive[Symbol.asyncIterator]();
   const first = await iterator.next();
@@ -98,7 +95,7 @@ async function* limited(data: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Ar
     }
   } catch (error) {
     if (!(error as NodeJS.ErrnoException).code?.startsWith('Z_')) throw error;
-    throw new CayError('invalid_argument', 'The files that were brought cannot be decompressed', {
+    throw new CayError('invalid_argument', 'The uploaded files cannot be decompressed', {
       cause: error,
     });
   }

@@ -1,4 +1,4 @@
-/** The whole of a build, from the template that it is made from to the snapshot that it becomes. */
+/** Runs a build, from the base template to the snapshot. */
 import { CayError, CreateSandboxSchema, isCayError, type Sandbox, type SnapshotId } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../../../backends/support/start-main.ts';
 import type { Control } from '../../control.ts';
@@ -33,11 +33,11 @@ export interface BuildRun {
   log: BuildLog;
   signal: AbortSignal;
   timeoutMs: number;
-  /** Says which step it is at: see `BuildFailure`. */
+  /** Reports the step that it is at: see `BuildFailure`. */
   at(step: number): void;
 }
 
-/** What else finds and removes the sandboxes of a build: they are called so before they are made. */
+/** The name of a build's sandbox, known before it is made, so that a leftover can be found and removed. */
 export const sandboxesOf = ({ id }: Pick<Build, 'id'>) => {
   const name = `build-${id}`;
   return [name, `${name}-start`] as const;
@@ -59,7 +59,7 @@ export async function runBuild(run: BuildRun): Promise<SnapshotId> {
       name: first,
       template: recipe.from,
       memory: false,
-      // What the template itself starts would be in the way, and there is no way to ask for nothing.
+      // The start command of the base template would interfere, and a spec cannot ask for no command.
       cmd: start === undefined ? undefined : ['/bin/true'],
     });
     const { surroundings, changed } = await steps(run, sandbox);
@@ -95,7 +95,7 @@ async function create(
     ...input,
     limits: build.limits,
     labels: { [OF_BUILD]: build.id },
-    // Longer than the build itself: it is what remains if the server does not come back.
+    // Longer than the build: it removes the sandbox if the server does not come back.
     timeoutMs: Math.min(timeoutMs + 60_000, control.policy.maxima.timeoutMs ?? Number.POSITIVE_INFINITY),
     onTimeout: 'destroy',
   });
@@ -150,34 +150,34 @@ async function ready(
   if (recipe.ready === undefined) return;
   log.add('info', `READY ${recipe.ready}`);
   const { guest } = await control.enter(principal, sandbox.id);
-  const told = recipe.start === undefined ? undefined : follow(guest, log, signal);
+  const output = recipe.start === undefined ? undefined : follow(guest, log, signal);
   try {
     await awaitReady({ guest, signal, surroundings }, recipe.ready, READY_TIMEOUT_MS);
   } finally {
-    await told?.stop();
+    await output?.stop();
   }
 }
 
-/** Tells what the start command says, as long as it is waited for. */
+/** Adds the output of the start command to the log while it is waited for. */
 function follow(guest: RunIn['guest'], log: BuildLog, signal: AbortSignal): { stop(): Promise<void> } {
   const enough = new AbortController();
-  const told = (async () => {
+  const logged = (async () => {
     const handle = await guest.attach(MAIN_COMMAND_ID, { signal: AbortSignal.any([signal, enough.signal]) });
     const lines = log.lines('info', '[start]: ');
     for await (const chunk of handle.output) if (chunk.channel !== 'gap') lines.write(chunk.data);
     lines.end();
   })().catch(() => {
-    // Only for show.
+    // The log is informational.
   });
   return {
     stop() {
       enough.abort();
-      return told;
+      return logged;
     },
   };
 }
 
-/** With what was started running, where that can be kept. */
+/** With the processes of the start command, where memory can be kept. */
 async function keep(
   { control, principal, log }: BuildRun,
   { id }: Sandbox,
@@ -189,13 +189,16 @@ async function keep(
       return (await control.snapshot(principal, id, { labels, memory: true })).id;
     } catch (error) {
       if (!isCayError(error, 'unsupported')) throw error;
-      log.add('info', 'The isolation keeps no memory: what is started will be started anew in every sandbox');
+      log.add(
+        'info',
+        'The runtime keeps no memory: the start command will be started again in every sandbox',
+      );
     }
   }
   return (await control.snapshot(principal, id, { labels })).id;
 }
 
-/** Says of a template that is not here what there is instead. */
+/** Adds to the error of a missing template what can be used instead. */
 export function explained(error: unknown, { from }: Recipe): unknown {
   if (!isCayError(error, 'not_found') && !isCayError(error, 'unsupported')) return error;
   return new CayError('not_found', `Cannot build from "${from.slice(0, 200)}": ${error.message}`, {

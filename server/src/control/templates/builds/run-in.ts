@@ -1,10 +1,13 @@
-/** Commands of a build: run to their end in its sandbox, told to its log. */
+/** Runs the commands of a build to their end in its sandbox, and logs their output. */
 import { CayError, isCayError, newId } from '@cay/sdk/protocol';
 import type { Guest } from '../../../guest/guest.ts';
 import { BoundedBytes } from '../../../lib/bounded-bytes.ts';
 import type { BuildLog } from './build-log.ts';
 
-/** What commands start from. Steps change it, and sandboxes of the template have it. */
+/**
+ * The environment, user and directory of commands. Steps change them, and sandboxes of the template start
+ * with them.
+ */
 export interface Surroundings {
   env: Record<string, string>;
   workdir: string;
@@ -15,7 +18,7 @@ export interface RunIn {
   guest: Guest;
   signal: AbortSignal;
   surroundings: Surroundings;
-  /** Absent, nothing is told. */
+  /** Absent: the output is not logged. */
   log?: BuildLog;
 }
 
@@ -24,8 +27,8 @@ const MAX_OUTPUT = 1024 * 1024;
 export const loginShell = (line: string): string[] => ['/bin/bash', '-l', '-c', line];
 
 /**
- * Resolves the exit code and what was written to standard output, as far as that is kept. Rejects what was no
- * exit.
+ * Resolves the exit code and the standard output, as far as it is kept. Rejects if the command did not exit
+ * by itself.
  */
 export async function runIn(
   { guest, signal, surroundings, log }: RunIn,
@@ -40,16 +43,16 @@ export async function runIn(
         details: { unknownUser: surroundings.user },
       });
     });
-  const told = { stdout: log?.lines('info', '[stdout]: '), stderr: log?.lines('info', '[stderr]: ') };
+  const lines = { stdout: log?.lines('info', '[stdout]: '), stderr: log?.lines('info', '[stderr]: ') };
   const stdout = new BoundedBytes(MAX_OUTPUT);
   for await (const chunk of handle.output) {
     if (chunk.channel === 'gap') continue;
     const channel = chunk.channel === 'stderr' ? 'stderr' : 'stdout';
-    told[channel]?.write(chunk.data);
+    lines[channel]?.write(chunk.data);
     if (channel === 'stdout') stdout.add(chunk.data);
   }
-  told.stdout?.end();
-  told.stderr?.end();
+  lines.stdout?.end();
+  lines.stderr?.end();
   const end = await handle.ended;
   signal.throwIfAborted();
   if (end.kind === 'exited') return { exitCode: end.exitCode, stdout: stdout.whole().toString() };
@@ -62,12 +65,12 @@ export async function runIn(
   throw new CayError('failed_precondition', `The command ${how}`);
 }
 
-/** The same for what has to succeed. */
+/** The same for a command that has to succeed. */
 export async function requireRun(run: RunIn, argv: string[], shown: string): Promise<string> {
   try {
     const { exitCode, stdout } = await runIn(run, argv);
     if (exitCode === 0) return stdout;
-    throw new CayError('failed_precondition', `It ended with exit code ${exitCode}`, {
+    throw new CayError('failed_precondition', `exit code ${exitCode}`, {
       details: { exitCode },
     });
   } catch (error) {

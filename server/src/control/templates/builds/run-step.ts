@@ -1,4 +1,4 @@
-/** Does one step in a build's sandbox and says what the next ones start from. */
+/** Runs one step in the sandbox of a build, and returns the state for the next. */
 import { posix } from 'node:path';
 import { AbsolutePathSchema, CayError, EnvSchema, UserSchema } from '@cay/sdk/protocol';
 import type { BuildFiles } from './build-files.ts';
@@ -50,7 +50,7 @@ export async function runStep(
     }
     case 'user': {
       const user = valid(UserSchema, step.user, 'The user');
-      // Nobody who does not exist can run it.
+      // This fails if the user does not exist.
       await requireRun(
         { ...run, surroundings: { ...surroundings, user, workdir: '/' } },
         ['/bin/true'],
@@ -61,7 +61,7 @@ export async function runStep(
   }
 }
 
-/** Variables are put in by the shell; what else means something to it is taken as it stands. */
+/** The shell expands variables; its other special characters are quoted. */
 async function expanded(run: RunIn, name: string, value: string): Promise<string> {
   if (!value.includes('$')) return value;
   const escaped = value.replaceAll(/[\\"`]|\$\(/g, '\\$&');

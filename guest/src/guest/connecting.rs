@@ -1,0 +1,191 @@
+//! The connection to the server: connecting, receiving, disconnecting.
+
+use super::*;
+
+impl Guest {
+    pub(super) fn dial(&mut self) {
+        let Endpoint::Dial(path) = &self.endpoint else { return };
+        match sockets::dial(path) {
+            Ok(socket) => self.connected(ByteStream::Plain(socket)),
+            Err(_) => self.dial_later(),
+        }
+    }
+
+    pub(super) fn dial_later(&mut self) {
+        if matches!(self.endpoint, Endpoint::Dial(_)) {
+            let pause = self.backoff.pause();
+            self.context.timers.after(pause, Timer::Dial);
+        }
+    }
+
+    pub(super) fn accept(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        if let Ok(socket) = sockets::accept(listener) {
+            self.disconnect();
+            self.connected(ByteStream::Plain(socket));
+        }
+    }
+
+    /// A client connects to the TCP port.
+    pub(super) fn called(&mut self) {
+        self.callers.accept(&self.context.poller);
+        if !self.callers_armed && self.callers.any() {
+            self.callers_armed = true;
+            self.context.timers.after(CALLERS_INTERVAL, Timer::Callers);
+        }
+    }
+
+    /// A caller that has the key replaces the connection before, as with `serve`.
+    pub(super) fn caller_ready(&mut self, number: u32) {
+        if let Some(stream) = self.callers.ready(number, &self.context.poller) {
+            self.disconnect();
+            self.connected(ByteStream::Noise(Box::new(stream)));
+        }
+    }
+
+    pub(super) fn look_at_callers(&mut self) {
+        self.callers.sweep();
+        self.callers_armed = self.callers.any();
+        if self.callers_armed {
+            self.context.timers.after(CALLERS_INTERVAL, Timer::Callers);
+        }
+    }
+
+    pub(super) fn connected(&mut self, socket: ByteStream) {
+        if self.context.poller.add(socket.fd(), Token::Link, true, false).is_err() {
+            self.dial_later();
+            return;
+        }
+        self.socket = Some(socket);
+        self.write_watched = false;
+        self.serial += 1;
+        self.context.timers.after(HELLO_TIMEOUT, Timer::Hello(self.serial));
+        self.connection = Connection::new(&Value::map([
+            ("protocol", 1.into()),
+            ("version", env!("CARGO_PKG_VERSION").into()),
+            ("boot", Value::Bytes(self.boot.to_vec())),
+            ("features", Value::Array(Vec::new())),
+        ]));
+    }
+
+    /// Drops the connection and all its streams. Commands go on.
+    pub(super) fn disconnect(&mut self) {
+        self.socket = None;
+        self.connection = Connection::default();
+        self.ready.clear();
+        self.forget_held();
+        for (stream, handler) in std::mem::take(&mut self.handlers) {
+            self.release(stream, handler);
+        }
+    }
+
+    pub(super) fn release(&mut self, stream: u32, handler: Handler) {
+        match handler {
+            Handler::Reader(reader) => self.commands.detach(reader.key, stream),
+            Handler::Task(mailbox) => mailbox.gone(),
+            Handler::Forward(_) | Handler::Ports(_) => {}
+        }
+    }
+
+    pub(super) fn lost(&mut self) {
+        if self.socket.is_some() {
+            self.disconnect();
+            self.dial_later();
+        }
+    }
+
+    pub(super) fn link_ready(&mut self, readable: bool) {
+        if !readable {
+            return;
+        }
+        let mut events = Vec::new();
+        for _ in 0..READS_PER_TURN {
+            let Some(socket) = &mut self.socket else { return };
+            match socket.read(&mut self.context.buffer) {
+                Ok(Received::Closed) | Err(_) => return self.lost(),
+                Ok(Received::Nothing) => return,
+                Ok(Received::Bytes { count, more }) => {
+                    self.carried += count;
+                    let result = self.connection.receive(&self.context.buffer[..count], &mut events);
+                    for event in events.drain(..) {
+                        self.event(event);
+                    }
+                    if result.is_err() {
+                        return self.lost();
+                    }
+                    if !more {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        let Some(event) = self.hold(event) else { return };
+        match event {
+            Event::Hello(hello) => {
+                self.backoff.reset();
+                self.configure(&hello);
+                if let Some(name) = hello.text("hostname").filter(|name| name.len() <= 64) {
+                    // SAFETY: the name lives for the call. Where it is not allowed the runtime has set one.
+                    unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) };
+                }
+            }
+            Event::Open(stream, request) => {
+                if let Err(failure) = self.open(stream, request) {
+                    self.connection.reset(stream, &failure);
+                }
+            }
+            Event::Message(stream, message) => {
+                if let Some(Handler::Reader(reader)) = self.handlers.get(&stream) {
+                    if message.flag("closeStdin") {
+                        self.commands.close_input(reader.key, &self.context.poller);
+                    }
+                }
+            }
+            Event::Data(stream, _, bytes) => match self.handlers.get_mut(&stream) {
+                Some(Handler::Reader(reader)) => {
+                    self.commands.input(reader.key, stream, bytes, &self.context.poller)
+                }
+                Some(Handler::Task(mailbox)) => mailbox.data(bytes),
+                Some(Handler::Forward(forward)) => {
+                    forward.data(bytes);
+                    self.make_ready(stream);
+                }
+                Some(Handler::Ports(_)) | None => self.connection.taken(stream, bytes.len()),
+            },
+            Event::Credit(stream, amount) => {
+                match self.handlers.get_mut(&stream) {
+                    Some(Handler::Reader(reader)) => {
+                        let acknowledged = reader.credit(amount);
+                        self.commands.acknowledge(reader.key, acknowledged, &self.context.poller);
+                    }
+                    Some(Handler::Task(mailbox)) => mailbox.credit(amount),
+                    _ => {}
+                }
+                self.make_ready(stream);
+            }
+            Event::Ended(stream) => match self.handlers.get_mut(&stream) {
+                Some(Handler::Task(mailbox)) => mailbox.ended(),
+                Some(Handler::Forward(forward)) => {
+                    forward.ended();
+                    self.make_ready(stream);
+                }
+                _ => {}
+            },
+            Event::Reset(stream) => {
+                if let Some(handler) = self.handlers.remove(&stream) {
+                    self.release(stream, handler);
+                }
+            }
+            Event::Hangup(delay) => {
+                self.disconnect();
+                self.backoff.hurry();
+                if matches!(self.endpoint, Endpoint::Dial(_)) {
+                    self.context.timers.after(Duration::from_millis(delay), Timer::Dial);
+                }
+            }
+        }
+    }
+}

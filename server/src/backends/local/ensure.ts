@@ -1,0 +1,38 @@
+import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import type { Observation } from '../backend.ts';
+import { sameSpec } from '../support/check.ts';
+import { removeSandbox } from './end-instance.ts';
+import type { Engine } from './engine.ts';
+import { setFrozen } from './freeze.ts';
+import type { SandboxRecord } from './sandbox-record.ts';
+import { start } from './start.ts';
+import { wake } from './wake.ts';
+
+/** Makes the sandbox run, whatever its record says. Runs in the queue of the sandbox. */
+export async function ensure(
+  engine: Engine,
+  id: SandboxId,
+  spec: SandboxSpec,
+  signal: AbortSignal | undefined,
+): Promise<Observation> {
+  const { records, live } = engine;
+  requireOpen(engine, id);
+  const found = records.get(id);
+  if (found?.phase === 'removing') await removeSandbox(engine, found);
+  const record = records.get(id);
+  if (record && !sameSpec(record.spec, spec))
+    throw new CayError('already_exists', `Sandbox "${id}" exists already with another spec`);
+  if (record?.phase === 'ready' && live.has(id)) return setFrozen(engine, id, false);
+  if (record?.phase === 'hibernated') return wake(engine, record, signal);
+  return start(engine, id, record ? restarted(record, spec) : spec, { before: record, signal });
+}
+
+/** A closed backend starts nothing: the next server has the data directory by then. */
+export function requireOpen({ closed }: Engine, id: SandboxId): void {
+  if (closed) throw new CayError('unavailable', `Cannot start sandbox "${id}": the backend is closed`);
+}
+
+/** The spec of another start: the limits of today, and the disk that it has. */
+function restarted({ spec: own }: SandboxRecord, { limits }: SandboxSpec): SandboxSpec {
+  return { ...own, limits: { ...limits, diskBytes: own.limits.diskBytes } };
+}

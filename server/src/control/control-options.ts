@@ -1,0 +1,49 @@
+import type { SandboxId } from '@cay/sdk/protocol';
+import type { Backend } from '../backends/backend.ts';
+import type { Policy } from '../policy/policy.ts';
+import type { Database } from '../records/database.ts';
+import type { ProjectRecords } from '../records/projects.ts';
+import type { SandboxRecords } from '../records/sandboxes.ts';
+import type { Store } from '../storage/store.ts';
+import type { PressureSettings } from './capacity/pressure.ts';
+import type { EventLog } from './events/event-log.ts';
+import type { WebhooksOptions } from './events/webhooks/webhooks.ts';
+import type { PreviewTokens } from './tenants/preview-tokens.ts';
+import type { TokenEpochs } from './tenants/token-epochs.ts';
+
+export interface ControlOptions {
+  backend: Backend;
+  database: Database;
+  sandboxes: SandboxRecords;
+  projects: ProjectRecords;
+  events: EventLog;
+  previews: PreviewTokens;
+  /** The URL of a sandbox's port, as the API shows it. */
+  previewUrl(id: SandboxId, port: number): string;
+  /** The store of archived sandboxes. Without it none is archived. Closed with the control plane. */
+  archives?: Store;
+  /** How often sandboxes with an idle policy are checked. Default 2,000. */
+  idleLookMs?: number;
+  /** What the operator allows callers to ask for. */
+  policy?: Policy;
+  /** Where the server writes records, uploads and logs. Its free space is measured too. */
+  dataDir?: string;
+  /** How full the machine may become, and whether unused sandboxes are paused to make room. */
+  pressure?: Partial<PressureSettings>;
+  /** How often records are compared with what the backend has. Default 60,000. */
+  reconcileMs?: number;
+  /** How long a sandbox must be unused before it is paused to make room. Default 30,000. */
+  reclaimUnusedMs?: number;
+  /** Where command logs and files for template builds are kept. */
+  directories: { logs: string; buildFiles: string };
+  /** How often tokens were revoked. Default: read from the records. */
+  epochs?: TokenEpochs;
+  webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
+  /** Makes an archive of the records; see `OperatorVerbs.backup`. Without it backups are refused. */
+  takeBackup?(options: { signal: AbortSignal; withKey: boolean }): Promise<AsyncIterable<Uint8Array>>;
+  now?(): number;
+  /** Milliseconds from any origin, without jumps. Default: the clock of the process. */
+  monotonic?(): number;
+  /** `part` is the part of the control plane that failed. */
+  onError?(error: unknown, part: string): void;
+}

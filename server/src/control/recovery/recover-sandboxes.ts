@@ -1,0 +1,80 @@
+/**
+ * Brings the records of sandboxes and the backend together when the server opens: finishes what was begun,
+ * records what happened meanwhile, and removes sandboxes that no record knows.
+ */
+import type { SandboxId } from '@cay/sdk/protocol';
+import { isAway, type Observation } from '../../backends/backend.ts';
+import { retry } from '../../lib/retry.ts';
+import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { Core } from '../core.ts';
+import { platformOf, survey } from '../placement/placement.ts';
+import type { SandboxDestroyer } from '../sandboxes/destroy-sandbox.ts';
+import type { SandboxMaker } from '../sandboxes/make-sandbox.ts';
+import type { Resizing } from '../sandboxes/resize-sandbox.ts';
+import type { RollingBack } from '../snapshots/rollback.ts';
+import type { Settler } from './settle-sandbox.ts';
+
+/** A platform that does not answer is asked again after this, then after twice as long. */
+const AWAY_RETRY_MS = 2_000;
+const AWAY_RETRY_MAX_MS = 30_000;
+
+export async function recoverSandboxes({
+  backend,
+  closing,
+  onError,
+  operations,
+  records: { sandboxes },
+  destroyer,
+  maker,
+  resizing,
+  rollingBack,
+  settler,
+}: Pick<Core, 'backend' | 'closing' | 'onError' | 'operations' | 'records'> & {
+  destroyer: SandboxDestroyer;
+  maker: SandboxMaker;
+  resizing: Resizing;
+  rollingBack: RollingBack;
+  settler: Settler;
+}): Promise<void> {
+  /** In the sandbox's queue. */
+  async function recoverOne(row: SandboxRow, observed: Observation): Promise<void> {
+    // All of it is in the archive store; what the backend has is left over.
+    if (row.pausedAs === 'archived') await backend.remove(row.id);
+    else if (row.operation?.kind === 'resize') await resizing.finish(row, row.operation, observed);
+    else if (row.operation) await rollingBack.finish(row, row.operation, observed);
+    else settler.settle(row, observed);
+  }
+
+  /** The platform does not answer yet. Until it does, the sandbox stays as it is recorded. */
+  function recoverLater(id: SandboxId): Promise<void> {
+    const recover = () =>
+      operations.enqueue(id, async () => {
+        const row = closing.aborted ? undefined : sandboxes.get(id);
+        if (row && row.state !== 'destroying') await recoverOne(row, await backend.observe(id));
+      });
+    return retry(recover, {
+      isTransient: isAway,
+      onError: (error) => void (isAway(error) || onError(error)),
+      firstDelayMs: AWAY_RETRY_MS,
+      delayMs: 2 * AWAY_RETRY_MS,
+      maxDelayMs: AWAY_RETRY_MAX_MS,
+    });
+  }
+
+  const { found, unsure } = await survey(backend, (platform) => platform.list());
+  const unknown = new Map(found.map((each) => [each.it.id, each]));
+  for (const row of sandboxes.list({})) {
+    const there = unknown.get(row.id);
+    const observed: Observation = there?.it ?? { id: row.id, phase: 'absent', incarnation: 0 };
+    unknown.delete(row.id);
+    if (row.state === 'creating') maker.make(row, undefined).catch(onError);
+    else if (row.state === 'destroying')
+      operations.enqueue(row.id, () => destroyer.destroy(row, undefined, 'recovery')).catch(onError);
+    else if (!there && unsure(platformOf(row, backend))) await recoverLater(row.id);
+    else if (row.pausedAs === 'archived' || row.operation)
+      await operations.enqueue(row.id, () => recoverOne(row, observed)).catch(onError);
+    else settler.settle(row, observed);
+  }
+  // A sandbox without a record was never acknowledged to a caller.
+  for (const [id, { platform }] of unknown) await platform.remove(id).catch(onError);
+}

@@ -1,0 +1,45 @@
+import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { Core } from '../core.ts';
+import type { Pausing } from '../pausing/pausing.ts';
+import type { Waker } from '../pausing/wake.ts';
+import { REMOVE_RETRY_MS, type SandboxDestroyer } from './destroy-sandbox.ts';
+import type { Expire } from './expiry.ts';
+import type { SandboxStopper } from './stop-sandbox.ts';
+
+/** Does what `onTimeout` asks for: pause, archive, stop or destroy. What fails is tried again later. */
+export function expireSandbox({
+  clock,
+  operations,
+  records: { sandboxes },
+  destroyer,
+  stopper,
+  pausing,
+  waker,
+}: Pick<Core, 'clock' | 'operations' | 'records'> & {
+  destroyer: SandboxDestroyer;
+  stopper: SandboxStopper;
+  pausing: Pick<Pausing, 'pauseOnTimeout'>;
+  waker: Pick<Waker, 'prepareStop'>;
+}): Expire {
+  async function end(row: SandboxRow): Promise<void> {
+    // A sandbox in state `destroying` has a time only if its removal has failed.
+    if (row.state === 'destroying') await destroyer.destroy(row, undefined, 'recovery');
+    else if (row.onTimeout === 'destroy') await destroyer.destroy(row, undefined, 'timeout');
+    else if (row.onTimeout === 'stop' || !(await pausing.pauseOnTimeout(row)))
+      await stopper.stop(await waker.prepareStop(row), undefined, { cause: 'timeout' });
+  }
+
+  return async ({ id }) => {
+    try {
+      await operations.enqueue(id, async () => {
+        const row = sandboxes.get(id);
+        if (row && row.expiresAtMs !== null && row.expiresAtMs <= clock.now()) await end(row);
+      });
+    } catch (error) {
+      const current = sandboxes.get(id);
+      if (current?.expiresAtMs != null && current.state !== 'destroying')
+        sandboxes.update(id, { expiresAtMs: clock.now() + REMOVE_RETRY_MS });
+      throw error;
+    }
+  };
+}

@@ -1,0 +1,45 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Core } from '../core.ts';
+import { auditedFiles, type OnFileChange } from './audited-files.ts';
+import type { GuestAccess } from './guest-access.ts';
+import type { SandboxVerbs } from './sandbox.ts';
+
+/** What callers do inside a sandbox, and what it uses. */
+export function insideVerbs({
+  backend,
+  guestAccess,
+  lookup,
+  recordEvent,
+  records: { sandboxes },
+}: Pick<Core, 'backend' | 'lookup' | 'recordEvent' | 'records'> & { guestAccess: GuestAccess }): Pick<
+  SandboxVerbs,
+  'files' | 'stats' | 'samples' | 'lookup' | 'ids'
+> {
+  return {
+    async files(principal, ref, asked) {
+      const { guest, row } = await guestAccess.enter(lookup.find(principal, ref).id);
+      const user = asked ?? row.spec.user;
+      const onChange: OnFileChange = (type, data) => recordEvent(type, row, principal, data);
+      return { files: auditedFiles(guest.files(user), user, onChange), row, user };
+    },
+
+    stats: async (principal, ref, options) => backend.stats(lookup.find(principal, ref).id, options),
+
+    async samples(principal, ref, { intervalMs, signal }) {
+      const { id } = lookup.find(principal, ref);
+      const first = await backend.stats(id, { signal });
+      return (async function* () {
+        yield first;
+        for (;;) {
+          await sleep(intervalMs, undefined, { signal });
+          yield await backend.stats(id, { signal });
+        }
+      })();
+    },
+
+    lookup: (id) => sandboxes.get(id),
+
+    ids: ({ state } = {}) =>
+      state === undefined ? sandboxes.ids() : sandboxes.list({ state }).map(({ id }) => id),
+  };
+}

@@ -1,0 +1,43 @@
+import { newId } from '@cay/sdk/protocol';
+import type { SandboxRow } from '../../records/sandboxes.ts';
+
+/** What a create, or the parent of a fork, decides about a new sandbox. */
+type Given = Pick<
+  SandboxRow,
+  | 'backend'
+  | 'createdAtMs'
+  | 'idle'
+  | 'labels'
+  | 'name'
+  | 'onBoot'
+  | 'onTimeout'
+  | 'origin'
+  | 'ports'
+  | 'project'
+  | 'retention'
+  | 'spec'
+  | 'timeoutMs'
+>;
+
+/** The record of a sandbox that is about to be made. */
+export function newSandboxRow(given: Given): SandboxRow {
+  return {
+    ...given,
+    id: newId('sbx'),
+    state: 'creating',
+    reason: null,
+    message: null,
+    runtime: null,
+    expiresAtMs: null,
+    incarnation: 0,
+    uid: null,
+    startedAtMs: null,
+    pausedAs: null,
+    leaseUntilMs: null,
+    usedAtMs: null,
+    base: given.origin?.snapshot ?? null,
+    turn: 0,
+    operation: null,
+    imageBytes: null,
+  };
+}

@@ -1,0 +1,59 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { SandboxSpec } from '@cay/sdk/protocol';
+import { loweredLimits } from '../../policy/bound-limits.ts';
+import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { Core } from '../core.ts';
+import type { OnRecord, StateRecorder } from './record-state.ts';
+
+export interface SandboxStarter {
+  /**
+   * Makes a recorded sandbox run, and records that it does. It may have been running, paused or stopped. Call
+   * this from the sandbox's queue.
+   */
+  start(row: SandboxRow, onRecord?: OnRecord): Promise<SandboxRow>;
+  /**
+   * The spec for the next processes. The operator may have lowered the maximum of a limit since the sandbox
+   * was made; processes that continue keep their limits.
+   */
+  specFor(row: SandboxRow): Promise<SandboxSpec>;
+}
+
+export function openStarter({
+  backend,
+  capabilitiesOf,
+  policy,
+  recordEvent,
+  onError,
+  state,
+}: Pick<Core, 'backend' | 'capabilitiesOf' | 'policy' | 'recordEvent' | 'onError'> & {
+  state: StateRecorder;
+}): SandboxStarter {
+  async function specFor({ spec, state, pausedAs, origin }: SandboxRow): Promise<SandboxSpec> {
+    const hasProcesses = state === 'paused' && pausedAs !== 'archived' && pausedAs !== 'suspended';
+    if (state === 'active' || hasProcesses || origin?.memory) return spec;
+    const { abilities } = await capabilitiesOf(spec.platform);
+    const limits = loweredLimits(policy, spec.limits, abilities);
+    return isDeepStrictEqual(limits, spec.limits) ? spec : { ...spec, limits };
+  }
+
+  return {
+    specFor,
+    async start(row, onRecord) {
+      const spec = await specFor(row);
+      const observed = await backend.ensure(row.id, spec, { project: row.project });
+      try {
+        if (spec === row.spec) return state.running(row, observed, onRecord);
+        const onLowered: OnRecord = (active) => {
+          onRecord?.(active);
+          recordEvent('sandbox.updated', active, undefined, { fields: ['limits'], cause: 'policy' });
+        };
+        return state.running(row, observed, onLowered, { spec });
+      } catch (error) {
+        // A sandbox that is recorded as stopped must not run: no timeout would ever end it.
+        if (row.state === 'stopped' || row.state === 'failed')
+          await backend.stop(row.id, { graceMs: 0 }).catch(onError);
+        throw error;
+      }
+    },
+  };
+}

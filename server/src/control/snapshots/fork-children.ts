@@ -1,0 +1,173 @@
+/** The children of a fork: recorded together, made together, and undone together if one cannot be made. */
+import { CayError, SandboxNameSchema, type Fork } from '@cay/sdk/protocol';
+import { faultPoint } from '../../lib/fault-point.ts';
+import type { ForkRow } from '../../records/forks.ts';
+import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { Core } from '../core.ts';
+import type { SandboxDestroyer } from '../sandboxes/destroy-sandbox.ts';
+import type { SandboxMaker } from '../sandboxes/make-sandbox.ts';
+import { newSandboxRow } from '../sandboxes/new-sandbox-row.ts';
+import type { Principal } from '../tenants/principal.ts';
+import type { SnapshotRegistry } from './snapshot-registry.ts';
+
+export type ForkRequest = Required<Pick<Fork, 'count' | 'labels'>> & Fork;
+
+export interface ForkChildren {
+  /** Records all children and the idempotency key in one transaction. */
+  record(
+    fork: ForkRow,
+    parent: SandboxRow,
+    snapshot: SnapshotRow,
+    request: ForkRequest,
+    idempotencyKey: string | undefined,
+  ): ForkRow;
+  /** Makes the recorded children. If one cannot be made, all are removed and the fork is forgotten. */
+  make(fork: ForkRow, principal?: Principal, parent?: SandboxRow['id']): Promise<void>;
+  /** Resolves when a `make` of this fork has settled. Never rejects. */
+  settled(id: ForkRow['id']): Promise<void>;
+  undo(fork: ForkRow): Promise<void>;
+  /** Makes the parent's base what it was before the capture, if nothing came of the capture. */
+  restoreBase(fork: ForkRow): void;
+}
+
+export function openForkChildren({
+  clock,
+  onError,
+  operations,
+  pressure,
+  quota,
+  recordEvent,
+  records: { database, forks, idempotency, sandboxes, snapshots },
+  destroyer,
+  maker,
+  registry,
+}: Pick<Core, 'clock' | 'onError' | 'operations' | 'pressure' | 'quota' | 'recordEvent' | 'records'> & {
+  destroyer: SandboxDestroyer;
+  maker: SandboxMaker;
+  registry: SnapshotRegistry;
+}): ForkChildren {
+  const underWay = new Map<ForkRow['id'], Promise<void>>();
+
+  function admit({ project, spec }: SandboxRow, starts: boolean): void {
+    const { memoryBytes, diskBytes } = spec.limits;
+    const limits = starts ? spec.limits : { cpus: 0, memoryBytes: 0, diskBytes, pids: 0 };
+    quota.require(project, { sandboxes: 1, limits });
+    pressure.admit({ memoryBytes, diskBytes }, { starts, platform: spec.platform });
+  }
+
+  async function makeOne(id: SandboxRow['id'], principal: Principal | undefined): Promise<void> {
+    const row = sandboxes.get(id);
+    if (!row) throw new CayError('not_found', `Sandbox "${id}" does not exist`);
+    // After a restart recovery makes it already.
+    await (maker.making(id) ?? (row.state === 'creating' && maker.make(row, principal)));
+  }
+
+  async function makeAll(
+    fork: ForkRow,
+    principal: Principal | undefined,
+    parent: SandboxRow['id'] | undefined,
+  ): Promise<void> {
+    const { id, snapshot, children, project, keyed } = fork;
+    try {
+      const results = await Promise.allSettled(children.map((child) => makeOne(child, principal)));
+      const failed = results.find((result) => result.status === 'rejected');
+      if (failed) throw failed.reason;
+      await faultPoint('control.fork.made');
+      database.transaction(() => {
+        if (parent !== undefined)
+          recordEvent('sandbox.forked', { id: parent, project }, principal, { snapshot, children });
+        if (keyed) forks.made(id);
+        else forks.delete(id);
+      });
+    } catch (error) {
+      await forkChildren.undo(fork);
+      throw error;
+    }
+  }
+
+  const forkChildren: ForkChildren = {
+    record(fork, parent, snapshot, request, idempotencyKey) {
+      const start = parent.state === 'active' || parent.state === 'paused';
+      const memory = start && snapshot.memory && request.memory !== false;
+      const children = Array.from({ length: request.count }, (_, index) =>
+        newSandboxRow({
+          ...inherited(parent),
+          name: request.namePrefix === undefined ? null : childName(request.namePrefix, index + 1),
+          labels: { ...parent.labels, ...request.labels },
+          createdAtMs: clock.now(),
+          origin: { snapshot: snapshot.id, memory, start },
+        }),
+      );
+      const recorded = { ...fork, snapshot: snapshot.id, children: children.map(({ id }) => id) };
+      database.transaction(() => {
+        for (const child of children) {
+          admit(child, start);
+          sandboxes.insert(child);
+        }
+        forks.update(fork.id, recorded);
+        if (idempotencyKey === undefined) return;
+        const digested = { fork: parent.id, ...request };
+        idempotency.remember(fork.project, idempotencyKey, digested, fork.id, fork.createdAtMs);
+      });
+      return recorded;
+    },
+
+    make(fork, principal, parent = snapshots.get(fork.snapshot)?.sandbox) {
+      const made = makeAll(fork, principal, parent).finally(() => underWay.delete(fork.id));
+      underWay.set(fork.id, made);
+      return made;
+    },
+
+    settled: async (id) => await underWay.get(id)?.catch(() => {}),
+
+    async undo(fork) {
+      const remove = (id: SandboxRow['id']) =>
+        operations.enqueue(id, async () => {
+          const row = sandboxes.get(id);
+          if (row) await destroyer.destroy(row, undefined, 'fork failed').catch(onError);
+        });
+      await Promise.all(fork.children.map(remove));
+      database.transaction(() => {
+        forks.delete(fork.id);
+        idempotency.forget(fork.id);
+      });
+      forkChildren.restoreBase(fork);
+      await registry.dropAbandoned(sandboxes.get(snapshots.get(fork.snapshot)?.sandbox ?? ''));
+    },
+
+    restoreBase({ snapshot }) {
+      const captured = snapshots.get(snapshot);
+      if (captured?.cause !== 'fork') return;
+      const { sandbox, parent } = captured;
+      if (sandboxes.standingOn(snapshot).some(({ id }) => id !== sandbox)) return;
+      if (sandboxes.get(sandbox)?.base === snapshot) sandboxes.update(sandbox, { base: parent });
+    },
+  };
+  return forkChildren;
+}
+
+/** What a child has from its parent. */
+function inherited({
+  project,
+  backend,
+  spec,
+  ports,
+  timeoutMs,
+  onTimeout,
+  idle,
+  retention,
+  onBoot,
+}: SandboxRow) {
+  return { project, backend, spec, ports, timeoutMs, onTimeout, idle, retention, onBoot };
+}
+
+/** Throws `invalid_argument` if the prefix makes no valid name. */
+export function childName(prefix: string, index: number): string {
+  const name = SandboxNameSchema.safeParse(`${prefix}-${index}`);
+  if (name.success) return name.data;
+  throw new CayError(
+    'invalid_argument',
+    `Invalid "namePrefix": "${prefix}-${index}" is not a sandbox name: ${name.error.issues[0]?.message}`,
+  );
+}

@@ -1,0 +1,175 @@
+/**
+ * Takes a snapshot: records it as `taking`, has the backend take it, records it as `kept`. A record that is
+ * still `taking` after a crash is removed together with what the backend has of it.
+ */
+import { isCayError, newId, type Snapshot, type SnapshotId } from '@cay/sdk/protocol';
+import { faultPoint } from '../../lib/fault-point.ts';
+import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { Core } from '../core.ts';
+import type { Principal } from '../tenants/principal.ts';
+import { imageEstimate } from './image-estimate.ts';
+import { newSnapshotRow } from './new-snapshot-row.ts';
+import { requireSnapshots } from './require-snapshots.ts';
+import { snapshotQuota } from './snapshot-quota.ts';
+
+export interface SnapshotRequest {
+  id?: SnapshotId;
+  cause: Snapshot['cause'];
+  name?: string;
+  labels?: Record<string, string>;
+  /** `if possible`: with memory if the sandbox has processes and its runtime can, else without. */
+  memory: boolean | 'if possible';
+  /** Whether no command that a client waits for was running. */
+  quiet: boolean;
+  /** Gives it the sandbox's next turn number. */
+  numbered?: boolean;
+  /** It exists for one comparison: no listing shows it, no quota counts it. */
+  temporary?: boolean;
+  /** It becomes the sandbox's base: the parent of the next snapshot. */
+  becomesBase: boolean;
+}
+
+/** Call this from the sandbox's queue. */
+export type TakeSnapshot = (
+  row: SandboxRow,
+  request: SnapshotRequest,
+  principal: Principal | undefined,
+) => Promise<SnapshotRow>;
+
+export function takeSnapshot(
+  core: Pick<
+    Core,
+    | 'activity'
+    | 'backend'
+    | 'capabilities'
+    | 'clock'
+    | 'lookup'
+    | 'onError'
+    | 'pressure'
+    | 'quota'
+    | 'recordEvent'
+    | 'records'
+  >,
+): TakeSnapshot {
+  const { activity, backend, clock, lookup, onError, pressure, quota, recordEvent } = core;
+  const { database, sandboxes, snapshots } = core.records;
+  const admitBytes = snapshotQuota(core);
+
+  /** An archived sandbox is counted already, and a temporary snapshot is gone soon. */
+  const isCounted = ({ cause, temporary }: SnapshotRequest) => cause !== 'archive' && !temporary;
+
+  function recordTaking(row: SandboxRow, id: SnapshotId, request: SnapshotRequest): void {
+    database.transaction(() => {
+      if (isCounted(request)) {
+        quota.requireRoom(row.project, 'snapshots', 1);
+        // A rollback is let through on a full disk: it may be what makes room.
+        if (request.cause !== 'rollback')
+          pressure.admit(
+            { memoryBytes: null, diskBytes: null },
+            { starts: false, platform: row.spec.platform },
+          );
+      }
+      const turn = request.numbered ? lookup.reload(row).turn + 1 : null;
+      const { project, base: parent, spec } = row;
+      const { cause, name, labels, quiet } = request;
+      const createdAtMs = clock.now();
+      snapshots.insert(
+        newSnapshotRow({
+          id,
+          project,
+          sandbox: row.id,
+          parent,
+          spec,
+          turn,
+          cause,
+          name,
+          labels,
+          quiet,
+          createdAtMs,
+        }),
+      );
+      // A turn number is used up even if the snapshot fails.
+      if (turn !== null) sandboxes.update(row.id, { turn });
+    });
+  }
+
+  async function capture(row: SandboxRow, id: SnapshotId, memory: SnapshotRequest['memory']) {
+    const travel = requireSnapshots(backend);
+    const hasMemory = row.state === 'active' || row.pausedAs === 'hibernated';
+    if (memory !== 'if possible' || !hasMemory)
+      return travel.snapshot(row.id, id, { memory: memory === true });
+    try {
+      return await travel.snapshot(row.id, id, { memory: true });
+    } catch (error) {
+      if (!isCayError(error, 'unsupported')) throw error;
+      return travel.snapshot(row.id, id);
+    }
+  }
+
+  function recordTaken(
+    row: SandboxRow,
+    id: SnapshotId,
+    request: SnapshotRequest,
+    facts: Awaited<ReturnType<typeof capture>>,
+    principal: Principal | undefined,
+  ): SnapshotRow {
+    return database.transaction(() => {
+      if (request.becomesBase) sandboxes.update(row.id, { base: id });
+      const taken = snapshots.update(id, {
+        state: request.temporary ? 'passing' : 'kept',
+        memory: facts.memory,
+        fileBytes: facts.fileBytes ?? null,
+        memoryBytes: facts.memoryBytes ?? null,
+        runtime: facts.memory ? (facts.runtime ?? row.runtime) : null,
+      });
+      const { turn, name, cause, memory } = taken;
+      if (!request.temporary)
+        recordEvent('snapshot.taken', row, principal, {
+          snapshot: id,
+          cause,
+          memory,
+          ...(turn !== null && { turn }),
+          ...(name !== null && { name }),
+        });
+      return taken;
+    });
+  }
+
+  /** If this fails, the next server does it. */
+  async function undo(id: SnapshotId): Promise<void> {
+    try {
+      await requireSnapshots(backend).removeSnapshot(id);
+      snapshots.delete(id);
+    } catch (error) {
+      onError(error);
+    }
+  }
+
+  return async (row, request, principal) => {
+    const { id = newId('snap'), memory } = request;
+    const { project } = row;
+    requireSnapshots(backend);
+    using reserved = quota.begin(project, 'underWay', isCounted(request) ? ['snapshotBytes'] : []);
+    const estimate = await imageEstimate(core, row, memory);
+    await admitBytes(project, estimate, (bytes) => reserved.add(bytes));
+    recordTaking(row, id, request);
+    try {
+      await faultPoint('control.snapshot.recorded');
+      const facts = await capture(row, id, memory);
+      await faultPoint('control.snapshot.taken');
+      reserved[Symbol.dispose]();
+      if (isCounted(request)) {
+        const requireRoom = (bytes: number) => quota.requireRoom(project, 'snapshotBytes', bytes);
+        await admitBytes(project, (facts.fileBytes ?? 0) + (facts.memoryBytes ?? 0), requireRoom);
+      }
+      const taken = recordTaken(row, id, request, facts, principal);
+      // Archiving is not a use of the sandbox.
+      if (request.cause !== 'archive') activity.touch(row.id);
+      return taken;
+    } catch (error) {
+      await undo(id);
+      throw error;
+    }
+  };
+}

@@ -1,0 +1,79 @@
+/** Data directories of every earlier schema version open, with everything in them. */
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { MIGRATIONS } from '../migrations.ts';
+import { openRecords } from '../open-records.ts';
+
+const FIXTURES = join(import.meta.dirname, 'fixtures');
+const fixture = (name: string) => readFileSync(join(FIXTURES, name), 'utf8');
+const VERSIONS = readdirSync(FIXTURES)
+  .map((name) => Number(/^records-v(\d+)\.sql$/.exec(name)?.[1] ?? 0))
+  .filter((version) => version > 0)
+  .sort((one, other) => one - other);
+
+let directory: string;
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'cay-old-'));
+  writeFileSync(join(directory, 'secret.key'), `${Buffer.alloc(32, 7).toString('base64')}\n`, {
+    mode: 0o600,
+  });
+});
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+function create(file: string, sql: string): void {
+  const sqlite = new DatabaseSync(join(directory, file));
+  sqlite.exec(sql);
+  sqlite.close();
+}
+
+describe('records of an earlier version', () => {
+  it('have a fixture for every version but the last', () => {
+    expect(VERSIONS).toEqual(Array.from({ length: MIGRATIONS.length - 1 }, (_, index) => index + 1));
+  });
+
+  it.each(VERSIONS)('of schema version %i open', async (version) => {
+    create('records.db', fixture(`records-v${version}.sql`));
+    create('events.db', fixture('events-v0.sql'));
+    const records = await openRecords({ directory });
+    expect(await records.projects.get('prj_1')).toMatchObject({ name: 'p', quota: { sandboxes: 3 } });
+    expect(await records.keys.get('key_1')).toMatchObject({ role: 'admin', lastUsedAtMs: null });
+    const sandbox = (await records.sandboxes.byName('prj_1', 'box'))!;
+    expect(sandbox).toMatchObject({ incarnation: 3, onBoot: 'stay', turn: 0, labels: { a: 'b' } });
+    expect(sandbox.spec.env).toEqual({ SECRET: 'canary' });
+    expect(Buffer.from(await records.secrets.get('e2b'))).toEqual(Buffer.alloc(32, 9));
+    expect((await records.sandboxes.promised()).memoryBytes).toBe(7);
+    if (version >= 3) {
+      expect((await records.snapshots.byName('prj_1', sandbox.id, 's'))!.spec.env).toEqual({
+        SECRET: 'canary',
+      });
+      expect(await records.templates.list('prj_1')).toHaveLength(1);
+      expect(await records.forks.unmade()).toHaveLength(1);
+    }
+    if (version >= 4) {
+      expect(await records.commands.running()).toHaveLength(1);
+      expect(await records.webhooks.get('w')).toMatchObject({ deliveredTo: 2 });
+    }
+    if (version >= 5) expect(await records.builds.unfinished()).toHaveLength(1);
+    expect(await records.tokenEpochs.ofProject('prj_1')).toBe(version >= 8 ? 2 : 0);
+    expect((await records.events.list({})).map(({ type }) => type)).toEqual(
+      version >= 6 ? ['old', 'older', 'promised'] : ['old', 'older'],
+    );
+    expect(await records.events.verify()).toMatchObject({ ok: true });
+    const request = { sandbox: sandbox.id, holder: 'a', operation: 'stop', ttlMs: 1000 };
+    expect(await records.leases.acquire(request)).toMatchObject({ fence: 1 });
+    await records.close();
+    // A second start finds the present version, and promises nothing twice.
+    const again = await openRecords({ directory });
+    expect(await again.events.list({})).toHaveLength(version >= 6 ? 3 : 2);
+    await again.close();
+    expect(readdirSync(directory)).toContain(`records.db.v${version}.bak`);
+  });
+
+  it('are refused if the server that wrote them is newer', async () => {
+    create('records.db', 'PRAGMA user_version = 1000');
+    await expect(openRecords({ directory })).rejects.toMatchObject({ code: 'failed_precondition' });
+  });
+});

@@ -1,0 +1,67 @@
+import { CayError, QuotaSchema, newId, type Project, type Quota, type SomeQuota } from '@cay/sdk/protocol';
+import type { TableContext } from './table-context.ts';
+
+/** The operator's bounds are not recorded: the control plane computes `effectiveQuota`. */
+export type ProjectRow = Omit<Project, 'effectiveQuota'>;
+
+interface StoredProject {
+  id: string;
+  name: string;
+  quota: string;
+  created_at: number;
+}
+
+export interface ProjectRecords {
+  /** Rejects `already_exists` if a project has the name. */
+  create(name: string, quota?: Quota): Promise<ProjectRow>;
+  get(id: string): Promise<ProjectRow | undefined>;
+  byName(name: string): Promise<ProjectRow | undefined>;
+  /** Oldest first. */
+  list(): Promise<ProjectRow[]>;
+  /** Changes the given parts of the quota. Rejects `not_found` if the project does not exist. */
+  setQuota(id: string, quota: SomeQuota): Promise<ProjectRow>;
+}
+
+export function projectTable({ sql, now }: TableContext): ProjectRecords {
+  const one = async (condition: string, value: string) => {
+    const row = await sql.get<StoredProject>(`SELECT * FROM projects WHERE ${condition}`, value);
+    return row && parse(row);
+  };
+  return {
+    async create(name, quota = QuotaSchema.parse({})) {
+      const row: ProjectRow = { id: newId('prj'), name, quota, createdAtMs: now() };
+      const inserted = await sql.run(
+        'INSERT INTO projects (id, name, quota, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING',
+        row.id,
+        name,
+        JSON.stringify(quota),
+        row.createdAtMs,
+      );
+      if (inserted === 0) throw new CayError('already_exists', `A project named "${name}" exists already`);
+      return row;
+    },
+    get: (id) => one('id = ?', id),
+    byName: (name) => one('name = ?', name),
+    list: async () =>
+      (await sql.all<StoredProject>('SELECT * FROM projects ORDER BY created_at, id')).map(parse),
+    setQuota: (id, quota) =>
+      sql.transaction(async (tx) => {
+        const stored = await tx.get<StoredProject>(
+          `SELECT * FROM projects WHERE id = ?${sql.dialect.lockRow}`,
+          id,
+        );
+        if (!stored) throw new CayError('not_found', `Project "${id}" does not exist`);
+        const given = Object.entries(quota).filter(([, value]) => value !== undefined);
+        const before = parse(stored);
+        const all = { ...before.quota, ...Object.fromEntries(given) };
+        await tx.run('UPDATE projects SET quota = ? WHERE id = ?', JSON.stringify(all), id);
+        return { ...before, quota: all };
+      }),
+  };
+}
+
+function parse(row: StoredProject): ProjectRow {
+  // Records of an earlier version lack some parts of the quota.
+  const quota = QuotaSchema.parse(JSON.parse(row.quota));
+  return { id: row.id, name: row.name, quota, createdAtMs: row.created_at };
+}

@@ -1,0 +1,146 @@
+/** Rows of the table `snapshots`, and how they are stored. */
+import type { SandboxId, SandboxSpec, Snapshot, SnapshotId } from '@cay/sdk/protocol';
+
+/**
+ * - `taking`: it may exist or not; nobody was told of it.
+ * - `kept`: it exists, here or in the archive store.
+ * - `passing`: it exists for one comparison and is shown to nobody.
+ * - `removing`: it may be gone already.
+ */
+export type SnapshotState = 'taking' | 'kept' | 'passing' | 'removing';
+
+/** A snapshot as the control plane records it. */
+export interface SnapshotRow {
+  id: SnapshotId;
+  project: string;
+  sandbox: SandboxId;
+  parent: SnapshotId | null;
+  name: string | null;
+  turn: number | null;
+  cause: Snapshot['cause'];
+  labels: Record<string, string>;
+  memory: boolean;
+  runtime: string | null;
+  spec: SandboxSpec;
+  quiet: boolean;
+  state: SnapshotState;
+  /** Whether the backend answers for it. If not it is `object` in the archive store, whole. */
+  here: boolean;
+  /** What it is, or may be, in the archive store. */
+  object: string | null;
+  /** What it takes on disk for itself, and was counted when it was taken; null if nobody knows. */
+  fileBytes: number | null;
+  memoryBytes: number | null;
+  createdAtMs: number;
+}
+
+export interface StoredSnapshot {
+  id: string;
+  project: string;
+  sandbox: string;
+  parent: string | null;
+  name: string | null;
+  turn: number | null;
+  cause: string;
+  labels: string;
+  memory: number;
+  runtime: string | null;
+  spec: string;
+  quiet: number;
+  state: string;
+  here: number;
+  object: string | null;
+  file_bytes: number | null;
+  memory_bytes: number | null;
+  created_at: number;
+}
+
+export interface SnapshotQuery {
+  project?: string;
+  sandbox?: string;
+  labels?: Record<string, string>;
+  /** Rows after this one, newest first. */
+  after?: { createdAtMs: number; id: string };
+  limit?: number;
+}
+
+export const SNAPSHOT_COLUMNS = {
+  id: 'id',
+  project: 'project',
+  sandbox: 'sandbox',
+  parent: 'parent',
+  name: 'name',
+  turn: 'turn',
+  cause: 'cause',
+  labels: 'labels',
+  memory: 'memory',
+  runtime: 'runtime',
+  spec: 'spec',
+  quiet: 'quiet',
+  state: 'state',
+  here: 'here',
+  object: 'object',
+  fileBytes: 'file_bytes',
+  memoryBytes: 'memory_bytes',
+  createdAtMs: 'created_at',
+} as const satisfies Record<keyof SnapshotRow, string>;
+
+export function showSnapshot(row: SnapshotRow): Snapshot {
+  const {
+    id,
+    sandbox,
+    project,
+    parent,
+    name,
+    turn,
+    cause,
+    labels,
+    memory,
+    runtime,
+    quiet,
+    here,
+    createdAtMs,
+    fileBytes,
+    memoryBytes,
+  } = row;
+  return {
+    id,
+    sandbox,
+    project,
+    parent,
+    name,
+    turn,
+    cause,
+    labels,
+    memory,
+    runtime,
+    template: row.spec.template,
+    quiet,
+    archived: !here,
+    bytes: fileBytes === null && memoryBytes === null ? null : (fileBytes ?? 0) + (memoryBytes ?? 0),
+    createdAtMs,
+  };
+}
+
+export function parseSnapshot(row: StoredSnapshot, spec: SandboxSpec): SnapshotRow {
+  return {
+    id: row.id as SnapshotId,
+    project: row.project,
+    sandbox: row.sandbox as SandboxId,
+    parent: row.parent as SnapshotId | null,
+    name: row.name,
+    turn: row.turn,
+    cause: row.cause as Snapshot['cause'],
+    labels: JSON.parse(row.labels) as Record<string, string>,
+    memory: row.memory !== 0,
+    runtime: row.runtime,
+    spec,
+    quiet: row.quiet !== 0,
+    state: row.state as SnapshotState,
+    here: row.here !== 0,
+    object: row.object,
+    fileBytes: row.file_bytes,
+    memoryBytes: row.memory_bytes,
+    createdAtMs: row.created_at,
+  };
+}
