@@ -97,9 +97,9 @@ async function packageFiles(): Promise<Item[]> {
 const isRun = (path: string) =>
   !/\.(d\.[cm]?ts|map|md|markdown)$|\/(test|tests|docs|examples?|\.github)\//i.test(path);
 
-/** As Node looks for it: beside, then further up. Our own packages are put there otherwise. */
+/** As Node looks for it: beside, then further up. Our own packages, and Node, are put there otherwise. */
 function findPackage(from: string, name: string): string | undefined {
-  if (name.startsWith('@cay/')) return undefined;
+  if (name.startsWith('@cay/') || name.startsWith('node-linux-')) return undefined;
   for (let directory = from; directory.startsWith(ROOT); directory = join(directory, '..')) {
     const candidate = join(directory, 'node_modules', name);
     if (existsSync(join(candidate, 'package.json'))) return candidate;

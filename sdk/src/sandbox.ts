@@ -352,14 +352,14 @@ export class Sandbox implements AsyncDisposable {
     });
   }
 
-  /** What has changed as a patch that `git apply` takes. */
+  /** What has changed as a patch that `git apply` takes in `relative`, which is the root if absent. */
   async patch(
     from: SnapshotRef,
     to: SnapshotRef = 'now',
-    { signal, paths }: CallOptions & { paths?: string[] } = {},
+    { signal, paths, relative }: CallOptions & { paths?: string[]; relative?: string } = {},
   ): Promise<Response> {
     return this.#transport.request('GET', `${this.#base}/diff`, {
-      query: { from, to, path: paths, format: 'patch' },
+      query: { from, to, path: paths, format: 'patch', relative },
       signal,
     });
   }

@@ -77,6 +77,7 @@ export function connect(options: ConnectOptions = {}): Transport {
         if (signal?.aborted) throw new CayError('cancelled', 'The request was cancelled', { cause });
         throw new CayError('unavailable', `Cannot reach the server at ${url}: ${reasonOf(cause)}`, {
           cause,
+          details: { url },
           hint: 'start it with "cay up", or set CAY_URL',
         });
       }

@@ -133,22 +133,32 @@ const RUNTIMES: Record<string, (options: BackendOptions) => Promise<readonly str
   },
 };
 
-/** A name that is misspelt in what is allowed would forbid what was meant. What is away cannot be asked. */
+/**
+ * A misspelt name in what is allowed would forbid what was meant, and one that no backend has would fail every
+ * start. A backend that does not answer cannot be asked.
+ */
 async function requireKnownRuntimes(backends: readonly string[], options: BackendOptions): Promise<void> {
-  const allowed = options.policy?.runtimes;
-  if (!allowed || backends.some((name) => RUNTIMES[name] === undefined)) return;
+  const { runtime, policy } = options;
+  const named = [
+    // The memory backend has no isolation to choose.
+    ...(runtime === undefined || backends.every((name) => name === 'memory')
+      ? []
+      : [{ flag: '--runtime', name: runtime }]),
+    ...(policy?.runtimes ?? []).map((name) => ({ flag: '--allow-runtime', name })),
+  ];
+  if (named.length === 0 || backends.some((name) => RUNTIMES[name] === undefined)) return;
   const { CayError, isCayError } = await import('@cay/sdk/client');
   const asked = backends.map((name) =>
     RUNTIMES[name]!(options).catch((error: unknown) => {
-      if (isCayError(error, 'unavailable')) return allowed;
+      if (isCayError(error, 'unavailable')) return named.map(({ name }) => name);
       throw error;
     }),
   );
   const known = (await Promise.all(asked)).flat();
-  const unknown = allowed.find((name) => !known.includes(name));
-  if (unknown === undefined) return;
-  throw new CayError('invalid_argument', `--allow-runtime names "${unknown}", which is unknown`, {
-    details: { runtime: unknown, known },
+  const unknown = named.find(({ name }) => !known.includes(name));
+  if (!unknown) return;
+  throw new CayError('invalid_argument', `${unknown.flag} names "${unknown.name}", which is unknown`, {
+    details: { runtime: unknown.name, known },
     hint: `there are ${known.join(', ')}`,
   });
 }

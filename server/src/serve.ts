@@ -298,6 +298,7 @@ function requireSafeListening(host: string, { tls, insecure }: Pick<ServeOptions
   const loopback = host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
   if (loopback || tls || insecure) return;
   throw new CayError('failed_precondition', `Cannot listen on "${host}": keys would travel unencrypted`, {
+    details: { unencrypted: true },
     hint: 'give a certificate and key for TLS, listen on 127.0.0.1 behind a proxy, or allow it with the insecure option',
   });
 }

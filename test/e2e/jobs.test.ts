@@ -81,7 +81,7 @@ describe('a sandbox that runs one job', () => {
     expect(await cay.run('logs', 'rested')).toMatchObject({ stdout: 'begun\nover\n' });
   }, 60_000);
 
-  it('is lost for whoever waits when it is released under them', async () => {
+  it('is lost for a client that waits when the sandbox is removed', async () => {
     await create('gone', 'echo begun; sleep 1000');
     const waiting = ended(cay.start('wait', 'gone', '--json'));
     await cay.run('wait', 'gone', '--timeout', '1s');

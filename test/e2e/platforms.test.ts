@@ -57,7 +57,7 @@ describe.skipIf(reason)('one server over this machine and Docker', () => {
   it('says beforehand what the chosen platform cannot do, and refuses it by its name', async () => {
     expect(await cay.run('create', '--dry-run', '--runtime', 'runc')).toMatchObject({
       code: 0,
-      stdout: 'would be made on local\n',
+      stdout: 'would be created on local\n',
     });
     const refused = await cay.run(
       'create',
@@ -119,7 +119,7 @@ describe.skipIf(reason)('one server over this machine and Docker', () => {
   it('removes what both have when everything is destroyed', async () => {
     const { platforms } = await cay.json<{ platforms: NonNullable<Capabilities['platforms']> }>('status');
     expect(platforms).toEqual([{ name: 'local' }, { name: 'docker' }]);
-    expect((await cay.run('rm', '--all')).code).toBe(0);
+    expect((await cay.run('rm', '--all', '--yes')).code).toBe(0);
     expect(await cay.json<Info[]>('ls')).toEqual([]);
   });
 });

@@ -111,7 +111,7 @@ export function runSuite(runtime: string): void {
       expect(await end).toMatchObject({ code: 9, stdout: 'ready\ncaught\n' });
     });
 
-    it('ends when nobody reads its output any more', async () => {
+    it('ends when the reader of its output is gone', async () => {
       const child = cay.start('run', '--', 'yes');
       await printed(child, 'y');
       child.stdout!.destroy();

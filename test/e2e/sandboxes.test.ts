@@ -1,3 +1,4 @@
+import { get } from 'node:http';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { CayEvent, CommandInfo, Key, Sandbox, Stats } from '@cay/sdk';
 import { ended, openCay, type Cay } from '../support/cay.ts';
@@ -6,14 +7,24 @@ let cay: Cay;
 beforeAll(async () => {
   cay = await openCay({ CAY_RUNTIME: 'runc' });
 });
-afterEach(() => cay.run('rm', '--all'));
+afterEach(() => cay.run('rm', '--all', '--yes'));
 afterAll(() => cay[Symbol.asyncDispose]());
 
 async function create(...flags: string[]): Promise<string> {
   const { code, stdout, stderr } = await cay.run('create', ...flags);
-  // Starting the server may be told of on standard error.
+  // A start of the server may be announced on standard error.
   expect(code, stderr).toBe(0);
   return stdout.trim();
+}
+
+/** By the name of the preview, which not every resolver knows. */
+function statusOf(url: URL, host: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    get(url, { headers: { host } }, (response) => {
+      response.resume();
+      resolve(response.statusCode ?? 0);
+    }).on('error', reject);
+  });
 }
 
 describe('sandboxes', () => {
@@ -25,12 +36,73 @@ describe('sandboxes', () => {
     await cay.run('rm', 'first');
   });
 
-  it('are not guessed when several begin so', async () => {
-    const ids = [await create(), await create()];
-    const answer = await cay.run('inspect', 'sbx_');
-    expect(answer).toMatchObject({ code: 64, stderr: expect.stringContaining('hint:') as string });
-    for (const id of ids) expect(answer.stderr).toContain(id);
-    expect((await cay.run('rm', ...ids)).stdout.trim().split('\n')).toEqual(ids);
+  it('are not named by less than four characters, and not removed by a beginning', async () => {
+    const id = await create();
+    for (const ref of ['', ' ', 's', 'sbx_', id.slice(0, 7)]) {
+      const { code, stderr } = await cay.run('rm', ref);
+      expect([64, 66], stderr).toContain(code);
+      expect(stderr).toContain('hint:');
+      expect((await cay.run('inspect', ref)).code).not.toBe(0);
+    }
+    const refused = await cay.run('rm', id.slice(0, 12));
+    expect(refused).toMatchObject({
+      code: 66,
+      stderr: expect.stringContaining(`the whole id: ${id}`) as string,
+    });
+    expect((await cay.run('ls', '-q')).stdout).toBe(`${id}\n`);
+    expect((await cay.run('rm', id)).stdout).toBe(`${id}\n`);
+  });
+
+  it('are all removed only when that is confirmed', async () => {
+    const id = await create('--name', 'stays');
+    expect(await cay.run('rm', '--all')).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(
+        /Remove the only sandbox of http:.* \(stays\)\?\nhint: give --yes/,
+      ) as string,
+    });
+    expect((await cay.run('ls', '-q')).stdout).toBe(`${id}\n`);
+    expect((await cay.run('rm', '--all', '--yes')).stdout).toBe('stays\n');
+  });
+
+  it('have one name for their state in every verb, and say what happens when', async () => {
+    await create('--name', 'rests', '--timeout', '2h', '--on-timeout', 'stop');
+    expect((await cay.run('inspect', 'rests')).stdout).toMatch(/^timeout +stop after 2h \(stop in 119m\)$/m);
+    expect((await cay.run('ls')).stdout).toMatch(/EXPIRES[\s\S]*stop in 1\d\dm/);
+    const [, state] = (await cay.run('pause', 'rests')).stdout.trim().split(' ');
+    expect((await cay.run('ls')).stdout).toContain(` ${state} `);
+    expect((await cay.run('inspect', 'rests')).stdout).toMatch(new RegExp(`^state +${state}$`, 'm'));
+    expect((await cay.run('ls', '-q', '--state', state!)).stdout).toMatch(/^sbx_/);
+    expect((await cay.run('ls', '-q', '--state', 'archived')).stdout).toBe('');
+    expect((await cay.run('ls', '--state', 'asleep')).stderr).toContain('States are creating, active');
+  });
+
+  it('are changed while they run', async () => {
+    await create('--name', 'changes', '-l', 'a=b', '--timeout', '1h');
+    expect(
+      await cay.run('update', 'changes', '-m', '1g', '-l', 'c=d', '--rm-label', 'a', '--timeout', 'none'),
+    ).toMatchObject({ code: 0, stdout: 'changes\n' });
+    expect(await cay.json<Sandbox['info']>('inspect', 'changes')).toMatchObject({
+      labels: { c: 'd' },
+      timeoutMs: null,
+      limits: { memoryBytes: 1024 ** 3 },
+    });
+    expect((await cay.run('update', 'changes')).code).toBe(64);
+  });
+
+  it('have ports with addresses that open', async () => {
+    await create('--name', 'web');
+    await cay.run('exec', '-d', 'web', '--', 'python3', '-m', 'http.server', '8000', '--bind', '127.0.0.1');
+    const { code, stdout } = await cay.run('expose', 'web', '8000');
+    expect(code).toBe(0);
+    const url = new URL(stdout.trim());
+    const host = url.host;
+    url.hostname = '127.0.0.1';
+    await expect.poll(() => statusOf(url, host), { timeout: 10_000 }).toBeLessThan(400);
+    expect((await cay.run('inspect', 'web')).stdout).toContain('cay_token=');
+    expect((await cay.run('port', 'ls', 'web')).stdout).toMatch(/^8000 +yes +private +http/m);
+    expect((await cay.run('port', 'rm', 'web', '8000')).stdout).toBe('8000\n');
+    expect((await cay.run('port', 'ls', 'web')).stdout).toMatch(/^8000 +yes +no +-$/m);
   });
 
   it('are listed as a table, by label and state, as ids and as JSON', async () => {
@@ -46,7 +118,7 @@ describe('sandboxes', () => {
     expect(await names('-l', 'team=a')).toEqual(['one']);
     expect(await names('--state', 'stopped')).toEqual(['two']);
     expect((await cay.run('ls', '-q')).stdout).toMatch(/^(sbx_[a-z0-9]{20}\n){2}$/);
-    expect((await cay.run('rm', '--all')).code).toBe(0);
+    expect((await cay.run('rm', '--all', '--yes')).code).toBe(0);
     expect(await names()).toEqual([]);
   });
 
@@ -56,7 +128,7 @@ describe('sandboxes', () => {
     expect(await cay.run('stop', 'kept')).toMatchObject({ code: 0, stdout: 'kept\n' });
     expect(await cay.run('exec', 'kept', 'true')).toMatchObject({
       code: 125,
-      stderr: 'error: Sandbox "kept" is stopped\nhint: start it first\n'.replace(
+      stderr: 'error: Sandbox "kept" is stopped\nhint: start it with "cay start kept"\n'.replace(
         'kept',
         (await cay.json<Sandbox['info']>('inspect', 'kept')).id,
       ),
@@ -70,7 +142,8 @@ describe('sandboxes', () => {
     expect(await cay.run('inspect', 'nobody')).toEqual({
       code: 66,
       stdout: '',
-      stderr: 'error: Sandbox "nobody" does not exist\nhint: "cay ls" shows those that do\n',
+      stderr:
+        'error: Sandbox "nobody" does not exist\nhint: "cay ls" lists those that do; the beginning of an id has 4 characters or more\n',
     });
   });
 });
@@ -105,6 +178,47 @@ describe('commands', () => {
     await cay.run('rm', 'bg');
   });
 
+  it('are listed and killed, one or all of them', async () => {
+    await create('--name', 'busy');
+    const start = async () => (await cay.run('exec', '-d', 'busy', '--', 'sleep', '600')).stdout.trim();
+    const [one, two] = [await start(), await start()];
+    expect((await cay.run('ps', '-q', 'busy')).stdout).toBe(`${one}\n${two}\n`);
+    expect(await cay.run('kill', 'busy')).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining(one) as string,
+    });
+    expect((await cay.run('kill', '-s', 'term', 'busy', one)).stdout).toBe(`${one}\n`);
+    await expect
+      .poll(async () => (await cay.run('ps', '-q', 'busy')).stdout, { timeout: 15_000 })
+      .toBe(`${two}\n`);
+    expect((await cay.run('kill', '--all', 'busy')).stdout).toBe(`${two}\n`);
+    await expect.poll(async () => (await cay.run('ps', '-q', 'busy')).stdout, { timeout: 15_000 }).toBe('');
+    const ended = await cay.json<CommandInfo[]>('ps', '-a', 'busy');
+    expect(ended.map(({ end }) => end)).toMatchObject([{ signal: 'SIGTERM' }, { signal: 'SIGKILL' }]);
+    expect((await cay.run('kill', '-s', 'sigfoo', 'busy')).code).toBe(64);
+  }, 60_000);
+
+  it('take flags after the sandbox, and a hint for a line without a shell', async () => {
+    await create('--name', 'flags');
+    const run = await cay.run(
+      'exec',
+      'flags',
+      '--data',
+      cay.dataDir,
+      '-e',
+      'A=b',
+      '--',
+      'sh',
+      '-c',
+      'echo $A',
+    );
+    expect(run).toEqual({ code: 0, stdout: 'b\n', stderr: '' });
+    expect(await cay.run('exec', 'flags', '--', 'ls -la')).toMatchObject({
+      code: 127,
+      stderr: expect.stringContaining("hint: a shell line needs a shell: sh -c 'ls -la'") as string,
+    });
+  });
+
   it('give their result as JSON', async () => {
     await create('--name', 'json');
     const { code, stdout } = await cay.run('exec', '--json', 'json', '--', 'sh', '-c', 'echo out; exit 5');
@@ -122,7 +236,9 @@ describe('the rest', () => {
     expect(await cay.json<(Stats & { id: string })[]>('stats', '--once')).toMatchObject([
       { id, memoryLimitBytes: 256 * 1024 ** 2 },
     ]);
-    expect((await cay.run('stats', '--once', id)).stdout).toMatch(/^SANDBOX +CPU +MEMORY/);
+    expect((await cay.run('stats', '--once', id)).stdout).toMatch(
+      /^SANDBOX +CPU +CPU TIME +MEMORY[\s\S]+ \d+ % +[\d.]+ s /,
+    );
     await cay.run('rm', id);
   });
 

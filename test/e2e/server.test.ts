@@ -12,7 +12,7 @@ interface Status {
 }
 
 describe('the server', () => {
-  it('starts in the background, tells how it is, and stops', async () => {
+  it('starts in the background, shows its status, and stops', async () => {
     await using cay = await openCay();
     expect(await cay.run('up', '--detach')).toMatchObject({
       code: 0,
@@ -41,7 +41,7 @@ describe('the server', () => {
     expect((await cay.run('ls')).code).toBe(0);
   });
 
-  it('runs in the foreground until it is told to end', async () => {
+  it('runs in the foreground until SIGTERM', async () => {
     await using cay = await openCay();
     const server = cay.start('up');
     const end = ended(server);

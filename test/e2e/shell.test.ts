@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { LAUNCHER_PATH, openCay, type Cay } from '../support/cay.ts';
+import { LAUNCHER_PATH, ended, openCay, printed, type Cay } from '../support/cay.ts';
 
 const run = promisify(execFile);
 
@@ -25,6 +25,25 @@ describe.each(['runc', 'runsc'])('cay shell on %s', (runtime) => {
   afterAll(async () => {
     await tmux('kill-server').catch(() => {});
     await cay[Symbol.asyncDispose]();
+  });
+
+  it('ends with its input where that is no terminal', async () => {
+    for (let times = 0; times < 3; times++)
+      expect(await cay.run('shell', 'term')).toMatchObject({ code: 0, stdout: '' });
+    expect(await cay.run('shell', 'term', { input: 'echo one; exit 3\n' })).toEqual({
+      code: 3,
+      stdout: 'one\n',
+      stderr: '',
+    });
+    expect((await cay.run('exec', '-t', 'term', '--', '/bin/bash', '--norc', '-i')).code).toBe(0);
+  });
+
+  it('ends on SIGTERM, also on a terminal', async () => {
+    const child = cay.spawn(['exec', '-t', 'term', '--', '/bin/bash', '--norc', '-i'], 'pipe');
+    const end = ended(child);
+    await printed(child, '$');
+    child.kill('SIGTERM');
+    expect((await end).code).toBeGreaterThan(128);
   });
 
   it('is a terminal of the same size and kind', async () => {

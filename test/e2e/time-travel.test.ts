@@ -43,7 +43,7 @@ const shown = async (ref: string) => {
 };
 
 describe('the command line under runc', () => {
-  it('keeps turns, tells them apart, and goes back and forth', async () => {
+  it('takes turns, compares them, and goes back and forth', async () => {
     await out('create', '--name', 'travel');
     await sh('travel', 'echo one > a; echo gone > b');
     expect(await out('turn', 'travel')).toBe('1');
@@ -129,7 +129,7 @@ describe('the command line under runc', () => {
   it('says what is wrong, and what to do', async () => {
     await out('create', '--name', 'asker');
     const refusals: [string[], number, string][] = [
-      [['rollback', 'asker', 'nosuch'], 66, 'hint: "cay snapshot ls asker" shows those that do'],
+      [['rollback', 'asker', 'nosuch'], 66, 'hint: "cay snapshot ls asker" lists its snapshots'],
       [['diff', 'asker', '9'], 66, 'hint: "cay snapshot ls asker"'],
       [['diff', 'asker'], 64, 'hint: "cay turn"'],
       [['fork', 'asker', '--from', 'nosuch'], 66, 'hint: "cay snapshot ls asker"'],
@@ -208,7 +208,7 @@ describe('the command line under gVisor', () => {
   });
 });
 
-describe('a sandbox that nobody uses', () => {
+describe('an idle sandbox', () => {
   it('is frozen by its policy and paused by its timeout, and wakes for a visitor of its preview', async () => {
     await out(
       'create',

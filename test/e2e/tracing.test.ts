@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { startCollectorStandIn } from '../../server/src/api/testing/collector-stand-in.ts';
 import { openCay } from '../support/cay.ts';
 
-describe('a server that is told of a collector by the environment', () => {
+describe('a server with a collector in its environment', () => {
   it('sends it the spans of what the command line asks for', async () => {
     await using collector = await startCollectorStandIn();
     const cay = await openCay({

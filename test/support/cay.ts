@@ -25,6 +25,8 @@ export interface Cay extends AsyncDisposable {
   json<T>(...args: string[]): Promise<T>;
   /** Starts and leaves running. */
   start(...args: string[]): ChildProcess;
+  /** The same, with its standard input open. */
+  spawn(args: string[], stdin: 'pipe'): ChildProcess;
 }
 
 export const LAUNCHER_PATH = LAUNCHER;
@@ -39,6 +41,7 @@ export async function openCay(env: Record<string, string> = {}): Promise<Cay> {
     dataDir,
     env: all,
     start: (...args) => start(args),
+    spawn: (args, stdin) => start(args, {}, stdin),
     async run(...parts) {
       const options = parts.find((part) => typeof part !== 'string') ?? {};
       const child = start(

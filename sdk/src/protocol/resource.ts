@@ -357,6 +357,13 @@ export type Project = z.infer<typeof ProjectSchema>;
 
 export const KeyRoleSchema = z.enum(['admin', 'member', 'metrics']);
 
+/** What a project has of each quota, and how much it may have. A limit of null is none. */
+export const ProjectUsageSchema = z.record(
+  z.string(),
+  z.object({ used: z.number(), limit: z.number().nullable() }),
+);
+export type ProjectUsage = z.infer<typeof ProjectUsageSchema>;
+
 export const KeySchema = z.object({
   id: z.string(),
   name: z.string(),

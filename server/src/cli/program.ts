@@ -1,8 +1,11 @@
 /** The command line as a tree. One verb's file is read when only that verb is needed. */
-import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
-import { USAGE, exitCodeOf, reportFailure } from './lib/failure.ts';
+import { closest } from './lib/closest.ts';
+import { exitCodeOf, reportFailure, reportFailuresAsJson, usageError } from './lib/failure.ts';
+import { hoistOptions } from './lib/hoist-options.ts';
+import { insteadOfFlag, insteadOfVerb } from './lib/instead.ts';
 import type { Composition, Verb } from './verb.ts';
+import { VERSION } from './lib/version.ts';
 
 const VERBS = {
   run: async () => (await import('./verbs/run.ts')).runVerb,
@@ -12,9 +15,13 @@ const VERBS = {
   exec: async () => (await import('./verbs/exec.ts')).execVerb,
   shell: async () => (await import('./verbs/shell.ts')).shellVerb,
   attach: async () => (await import('./verbs/attach.ts')).attachVerb,
+  ps: async () => (await import('./verbs/ps.ts')).psVerb,
+  kill: async () => (await import('./verbs/kill.ts')).killVerb,
   wait: async () => (await import('./verbs/wait.ts')).waitVerb,
   logs: async () => (await import('./verbs/logs.ts')).logsVerb,
   cp: async () => (await import('./verbs/cp.ts')).cpVerb,
+  port: async () => (await import('./verbs/port.ts')).portVerb,
+  expose: async () => (await import('./verbs/port.ts')).exposeVerb,
   forward: async () => (await import('./verbs/forward.ts')).forwardVerb,
   stats: async () => (await import('./verbs/stats.ts')).statsVerb,
   snapshot: async () => (await import('./verbs/snapshot.ts')).snapshotVerb,
@@ -24,12 +31,15 @@ const VERBS = {
   diff: async () => (await import('./verbs/diff.ts')).diffVerb,
   export: async () => (await import('./verbs/export.ts')).exportVerb,
   tree: async () => (await import('./verbs/tree.ts')).treeVerb,
+  update: async () => (await import('./verbs/update.ts')).updateVerb,
   pause: async () => (await import('./verbs/pause.ts')).pauseVerb,
   resume: async () => (await import('./verbs/resume.ts')).resumeVerb,
   stop: async () => (await import('./verbs/stop.ts')).stopVerb,
   start: async () => (await import('./verbs/start.ts')).startVerb,
   rm: async () => (await import('./verbs/rm.ts')).rmVerb,
   template: async () => (await import('./verbs/template.ts')).templateVerb,
+  project: async () => (await import('./verbs/project.ts')).projectVerb,
+  quota: async () => (await import('./verbs/quota.ts')).quotaVerb,
   key: async () => (await import('./verbs/key.ts')).keyVerb,
   events: async () => (await import('./verbs/events.ts')).eventsVerb,
   audit: async () => (await import('./verbs/audit.ts')).auditVerb,
@@ -42,14 +52,14 @@ const VERBS = {
   up: async () => (await import('./verbs/up.ts')).upVerb,
   down: async () => (await import('./verbs/down.ts')).downVerb,
   status: async () => (await import('./verbs/status.ts')).statusVerb,
+  version: async () => (await import('./verbs/version.ts')).versionVerb,
   completion: async () => (await import('./verbs/completion.ts')).completionVerb,
 } satisfies Record<string, () => Promise<Verb>>;
 
 /** 128 and SIGPIPE. */
 const UNREAD = 141;
-const VERSION = (
-  JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
-).version;
+/** Their first argument is a sandbox, and the rest a command. */
+const TAKE_COMMAND = new Set<VerbName>(['exec', 'shell']);
 
 export type VerbName = keyof typeof VERBS;
 
@@ -60,12 +70,18 @@ export async function loadProgram(
   const program = new Command('cay');
   program
     .description('Sandboxes for AI agents on your own machines')
-    .version(VERSION, '-V, --version', 'tell the version')
+    .version(VERSION, '-V, --version', 'print the version')
     .enablePositionalOptions()
-    .showHelpAfterError('hint: --help tells what can be given')
-    .showSuggestionAfterError()
+    // Failures are reported in one place, in the words and the format of all others.
+    .configureOutput({ outputError: () => {} })
+    .showSuggestionAfterError(false)
     .exitOverride()
-    .helpCommand(true);
+    .helpCommand('help [verb]', 'show the help of a verb')
+    .addHelpText(
+      'after',
+      '\n"cay help VERB" shows the flags of a verb. Start with:\n  cay run -- python3 -c \'print(6 * 7)\'',
+    )
+    .hook('preAction', (_, action) => reportFailuresAsJson(action.opts<{ json?: boolean }>().json === true));
   for (const name of names) (await VERBS[name]())(program, composition);
   return program;
 }
@@ -74,32 +90,78 @@ function isVerb(name: string | undefined): name is VerbName {
   return name !== undefined && Object.hasOwn(VERBS, name);
 }
 
-/** The verb that was asked for, none for the version, all to choose from or to list. */
+/** The verb that was asked for, none for the version, all to list them. */
 function neededBy(first: string | undefined): VerbName[] | undefined {
   if (isVerb(first)) return [first];
   return first === '--version' || first === '-V' ? [] : undefined;
 }
 
 /** Runs the command line and gives its exit code. */
-export async function runCli(composition: Composition, args: readonly string[]): Promise<number> {
+export async function runCli(composition: Composition, given: readonly string[]): Promise<number> {
   exitWhenUnread();
-  const program = await loadProgram(composition, neededBy(args[0]));
+  const args = given[0] === 'help' && given.length > 1 ? [...given.slice(1), '--help'] : [...given];
+  const dashes = args.indexOf('--');
+  reportFailuresAsJson((dashes < 0 ? args : args.slice(0, dashes)).includes('--json'));
+  let program: Command | undefined;
   try {
-    await program.parseAsync(args, { from: 'user' });
+    const [first] = args;
+    if (first !== undefined && !first.startsWith('-') && first !== 'help' && !isVerb(first))
+      throw unknownVerb(first);
+    program = await loadProgram(composition, neededBy(first));
+    await program.parseAsync(isVerb(first) && TAKE_COMMAND.has(first) ? hoisted(program, args) : args, {
+      from: 'user',
+    });
     return Number(process.exitCode ?? 0);
   } catch (error) {
     // Help and the version are thrown too, with 0.
-    if (error instanceof CommanderError)
-      return error.exitCode === 0 || error.code === 'commander.help' ? 0 : USAGE;
-    reportFailure(error);
-    return exitCodeOf(error);
+    if (error instanceof CommanderError && (error.exitCode === 0 || error.code === 'commander.help'))
+      return 0;
+    const known = error instanceof CommanderError ? usageOf(error, args, program) : error;
+    reportFailure(known);
+    return exitCodeOf(known);
   }
 }
 
-/**
- * Whoever reads our output may stop at any time, as `head` does. A verb that has to clean up first listens
- * too.
- */
+function hoisted(program: Command, [verb, ...rest]: readonly string[]): string[] {
+  return [verb!, ...hoistOptions(program.commands[0]!, rest)];
+}
+
+function unknownVerb(verb: string): Error {
+  const meant = closest(verb, Object.keys(VERBS));
+  return usageError(
+    `There is no verb "${verb}"`,
+    insteadOfVerb(verb) ??
+      (meant === undefined ? '"cay help" lists the verbs' : `did you mean "cay ${meant}"?`),
+  );
+}
+
+/** What the parser refuses, as a sentence without "error:", and with what to do. */
+function usageOf(
+  { message, code }: CommanderError,
+  args: readonly string[],
+  program: Command | undefined,
+): Error {
+  const text = message.replace(/^error: /, '').replace(/\.$/, '');
+  const sentence = text.charAt(0).toUpperCase() + text.slice(1);
+  const flag = code === 'commander.unknownOption' ? /'([^']+)'/.exec(message)?.[1] : undefined;
+  const [verb, sub] = args;
+  const parent = program?.commands.find((command) => command.name() === verb);
+  const command = parent?.commands.find((one) => one.name() === sub) ?? parent;
+  const flags = command?.options.flatMap(({ long }) => long ?? []) ?? [];
+  const name = [parent?.name(), command === parent ? undefined : sub].filter(Boolean).join(' ');
+  return usageError(
+    sentence,
+    (flag === undefined ? undefined : flagHint(flag, flags)) ??
+      `"cay ${name === '' ? '' : `${name} `}--help" lists what can be given`,
+  );
+}
+
+function flagHint(flag: string, flags: readonly string[]): string | undefined {
+  const meant = closest(flag, flags);
+  return meant === undefined ? insteadOfFlag(flag) : `did you mean ${meant}?`;
+}
+
+/** The reader of our output may stop at any time, as `head` does. A verb that has to clean up listens too. */
 function exitWhenUnread(): void {
   process.stdout.on('error', () => {
     if (process.stdout.listenerCount('error') === 1) process.exit(UNREAD);

@@ -6,7 +6,7 @@ import type { PlatformRule } from '../backends/composite/platform-rules.ts';
 import type { SealedBox } from '../lib/sealed-box.ts';
 import type { Policy } from '../policy/policy.ts';
 
-/** Which Docker engine, and what the template `base` stands for there. */
+/** Which Docker engine, and the image that the template `base` is there. */
 export interface DockerSettings {
   host?: string;
   image?: string;
@@ -66,7 +66,7 @@ export interface Composition {
   /** What opening them would sweep, without doing so. No server may have them. */
   surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]>;
   /**
-   * Those backends that stand on a cluster, and what they make in it. `withSandbox`: that of a sandbox is
+   * Those backends that use a cluster, and what they make in it. `withSandbox`: that of a sandbox is
    * asked for too.
    */
   clusterBackends: readonly string[];

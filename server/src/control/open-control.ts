@@ -270,7 +270,7 @@ function tenantVerbs({ epochs, events, keys, quota, records, webhooks }: Parts) 
       idempotency,
       secret: installationSecret(database, 'keys'),
     }),
-    projects: projectVerbs({ projects, quota, epochs, events, idempotency }),
+    projects: projectVerbs({ projects, keys, quota, epochs, events, idempotency }),
     tokens: { secret: (surface: 'e2b') => installationSecret(database, surface), epochs },
   };
 }

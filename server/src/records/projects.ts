@@ -16,7 +16,19 @@ export interface ProjectRecords {
   list(): Project[];
   /** Those that are given. Rejects `invalid_argument` above the operator's maximum. */
   setQuota(id: string, quota: SomeQuota): Project;
+  /** Rejects `failed_precondition` while anything but keys belongs to the project. */
+  requireEmpty(id: string): void;
+  /** Removes a project that is empty, with its keys. One that is gone is removed already. */
+  remove(id: string): void;
 }
+
+/** Tables with rows that a client can remove by itself, and what the rows are. */
+const HELD: Record<string, string> = {
+  sandboxes: 'sandboxes',
+  snapshots: 'snapshots',
+  templates: 'templates',
+  webhooks: 'webhooks',
+};
 
 export interface ProjectRecordsOptions {
   now?(): number;
@@ -67,6 +79,27 @@ export function projectRecords(
       const all = { ...before.quota, ...Object.fromEntries(given) };
       database.run('UPDATE projects SET quota = ? WHERE id = ?', JSON.stringify(all), id);
       return records.get(id)!;
+    },
+    requireEmpty(id) {
+      for (const [table, what] of Object.entries(HELD)) {
+        const { count } = database.get<{ count: number }>(
+          `SELECT count(*) AS count FROM ${table} WHERE project = ?`,
+          id,
+        )!;
+        if (count === 0) continue;
+        throw new CayError('failed_precondition', `Cannot remove project "${id}": it has ${count} ${what}`, {
+          details: { [what]: count },
+          hint: `remove its ${what} first`,
+        });
+      }
+    },
+    remove(id) {
+      database.transaction(() => {
+        records.requireEmpty(id);
+        for (const table of ['forks', 'builds', 'keys'])
+          database.run(`DELETE FROM ${table} WHERE project = ?`, id);
+        database.run('DELETE FROM projects WHERE id = ?', id);
+      });
     },
   };
   return records;

@@ -65,6 +65,7 @@ describe('every route of the OpenAPI document', () => {
       'createKey',
       'createProject',
       'exportAudit',
+      'removeProject',
       'revokeKey',
       'sweep',
       'updateProject',

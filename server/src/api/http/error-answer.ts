@@ -46,11 +46,19 @@ function asCayError(error: unknown): CayError {
   return new CayError('internal', 'internal', { cause: error });
 }
 
+/** What a client needs to phrase the fault in its own words. */
+function boundsOf(issue: z.core.$ZodIssue): { code: string; minimum?: number; maximum?: number } {
+  const { code } = issue;
+  if (code === 'too_small') return { code, minimum: Number(issue.minimum) };
+  if (code === 'too_big') return { code, maximum: Number(issue.maximum) };
+  return { code };
+}
+
 /** Names the first fault in words, all of them in details, and in the hint the field that may have been meant. */
 export function invalid(error: z.ZodError, where = 'request', schema?: z.ZodType): CayError {
   const issues = error.issues
     .slice(0, 20)
-    .map((issue) => ({ path: issue.path.map(String).join('.'), message: issue.message }));
+    .map((issue) => ({ path: issue.path.map(String).join('.'), message: issue.message, ...boundsOf(issue) }));
   const first = issues[0];
   const at = first?.path ? `"${first.path.slice(0, 100)}" in the ${where}` : `The ${where}`;
   const suggestion = schema && suggestField(error, schema);

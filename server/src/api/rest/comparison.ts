@@ -33,6 +33,7 @@ const DiffQuery = CompareSchema.extend({
     .enum(['changes', 'patch', 'stat'])
     .default('changes')
     .describe('`patch` is one that `git apply` takes'),
+  relative: AbsolutePathSchema.optional().describe('Paths of a patch are relative to this directory'),
 }).strict();
 
 const ExportQuery = z.object({ at: SnapshotRefSchema.default('now'), path: Paths }).strict();
@@ -57,18 +58,19 @@ export function comparisonRoutes(control: Control): Route[] {
         },
       },
       async handle({ context, response, principal, params, query, signal }) {
-        const { from, to, path, format } = query;
+        const { from, to, path, format, relative } = query;
         const comparison = releasedWith(
           response,
           await control.compare(principal, params.id, { from, to }, { signal }),
         );
-        const changes = below(comparison.changes, path);
+        const changes = below(comparison.changes, path ?? (relative === undefined ? undefined : [relative]));
         if (format === 'changes') return eventsAnswer(context, await begun(changes));
         const sides = {
           changes,
           before: (name: string) => comparison.before.read(name, { signal }),
           after: (name: string) => comparison.after.read(name, { signal }),
           signal,
+          ...(relative !== undefined && { relativeTo: relative }),
           files: (name: string) => tarNames(comparison.after.tar([name], { signal })),
         };
         if (format === 'patch')

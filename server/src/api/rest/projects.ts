@@ -2,6 +2,7 @@ import {
   CreateProjectSchema,
   ProjectListSchema,
   ProjectSchema,
+  ProjectUsageSchema,
   UpdateProjectSchema,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
@@ -53,6 +54,34 @@ export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] 
       body: UpdateProjectSchema,
       answers: { 200: { description: 'The project', schema: ProjectSchema } },
       handle: ({ json, principal, params, body }) => json(projects.update(principal, params.project, body)),
+    }),
+    route({
+      method: 'get',
+      path: '/v1/projects/{project}/usage',
+      name: 'getProjectUsage',
+      summary: 'What a project has of each of its quotas; an admin may ask for any, others for their own',
+      tag,
+      params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
+      answers: {
+        200: { description: 'Of each quota, what is in use and the limit', schema: ProjectUsageSchema },
+      },
+      handle: ({ json, principal, params }) => json(projects.usage(principal, params.project)),
+    }),
+    route({
+      method: 'delete',
+      path: '/v1/projects/{project}',
+      name: 'removeProject',
+      summary: 'Remove a project and revoke its keys',
+      description:
+        'A project that does not exist is removed already. One that has sandboxes, snapshots, templates or webhooks is refused, and so is your own.',
+      tag,
+      access: 'admin',
+      params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
+      answers: { 204: { description: 'It is gone' } },
+      handle({ context, principal, params }) {
+        projects.remove(principal, params.project);
+        return context.body(null, 204);
+      },
     }),
     route({
       method: 'post',

@@ -9,7 +9,8 @@ import {
 } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
 import { requireOwnLabels } from '../e2b/labels.ts';
-import { SandboxParams } from './parameters.ts';
+import { Flag, SandboxParams } from './parameters.ts';
+import { requireAdmin } from '../../control/tenants/principal.ts';
 import { route, type Route } from '../http/route.ts';
 import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 import { traceOf } from '../http/trace.ts';
@@ -62,9 +63,14 @@ export function sandboxRoutes(control: Control): Route[] {
       name: 'listSandboxes',
       summary: 'List sandboxes, newest first',
       tag,
-      query: ListSandboxesSchema,
+      query: ListSandboxesSchema.extend({
+        allProjects: Flag.optional().describe('Those of every project; needs an admin key'),
+      }).strict(),
       answers: { 200: { description: 'A page of sandboxes', schema: SandboxPageSchema } },
-      handle: ({ json, principal, query }) => json(control.list(principal, query)),
+      handle({ json, principal, query: { allProjects = false, ...query } }) {
+        if (allProjects) requireAdmin(principal);
+        return json(control.list(principal, query, { allProjects }));
+      },
     }),
     route({
       method: 'get',

@@ -1,6 +1,7 @@
 import { CayError } from '@cay/sdk/client';
+import { formatBytes } from './units.ts';
 
-/** Passes on what a sandbox sends, until that is more than somebody is ready to take. */
+/** Passes on what a sandbox sends, and rejects beyond a bound. */
 export async function* atMost(
   chunks: AsyncIterable<Uint8Array>,
   maxBytes: number,
@@ -9,8 +10,8 @@ export async function* atMost(
   for await (const chunk of chunks) {
     bytes += chunk.length;
     if (bytes > maxBytes) {
-      throw new CayError('resource_exhausted', `The sandbox sends more than ${maxBytes} bytes`, {
-        hint: 'If that is what you want, allow more with --limit',
+      throw new CayError('resource_exhausted', `The sandbox sends more than ${formatBytes(maxBytes)}`, {
+        hint: 'allow more with --limit, if you trust it',
       });
     }
     yield chunk;

@@ -13,7 +13,9 @@ export function backendOption({ backends }: Composition, description: string): O
       const names = namesOf(text);
       const unknown = names.find((name) => !backends.includes(name));
       if (unknown !== undefined || names.length === 0) {
-        throw new InvalidArgumentError(`"${unknown ?? text}" is none. Backends are ${backends.join(', ')}.`);
+        throw new InvalidArgumentError(
+          `Unknown backend "${unknown ?? text}"; there are ${backends.join(', ')}.`,
+        );
       }
       if (new Set(names).size < names.length) throw new InvalidArgumentError('Each may be named once.');
       return names.join(',');

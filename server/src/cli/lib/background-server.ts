@@ -1,10 +1,13 @@
 /** Starts the server as a process of its own and waits until it is ready. */
 import { spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
+import { closeSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/client';
 import { isAlive } from '../../lib/proc.ts';
+import { makeDataDirectory, removeData } from './data-directory.ts';
+import { namesOf } from './backend-option.ts';
 import { errorColour, note } from './output.ts';
+import { prepareHost } from './prepare-host.ts';
 import { runningServer } from './running-server.ts';
 import {
   dataDirOf,
@@ -25,14 +28,15 @@ const MAX_LOG = 64 * 1024 * 1024;
 export async function ensureServer(composition: Composition, options: CommonOptions): Promise<boolean> {
   const dataDir = dataDirOf(options);
   if (runningServer(dataDir)) return false;
+  prepareHost(namesOf(process.env['CAY_BACKEND'] ?? 'local'));
   await startInBackground(composition, ['--data', dataDir]);
   return true;
 }
 
-/** `flags` are those of `up`. Rejects with the server's own words if it ends before it is ready. */
+/** `flags` are those of `up`. Rejects with the error that the server printed if it ends before it is ready. */
 export async function startInBackground(composition: Composition, flags: string[]): Promise<ServerFile> {
   const dataDir = dataDirOf({ data: flags[flags.indexOf('--data') + 1]! });
-  mkdirSync(dataDir, { recursive: true, mode: 0o711 });
+  const made = makeDataDirectory(dataDir);
   const logFile = logFileOf(dataDir);
   if ((statSync(logFile, { throwIfNoEntry: false })?.size ?? 0) > MAX_LOG)
     renameSync(logFile, `${logFile}.1`);
@@ -48,20 +52,25 @@ export async function startInBackground(composition: Composition, flags: string[
   child.on('exit', (code) => (ended = code ?? 1)).on('error', () => (ended = 1));
   child.unref();
   const begun = performance.now();
-  let told = false;
+  let announced = false;
   for (;;) {
     const server = runningServer(dataDir);
     if (server && server.pid === child.pid) return server;
     const waited = performance.now() - begun;
-    // Another one may have been quicker: its lock ended ours, and it is waited for.
+    // Another one may have been quicker: its lock ended ours, and its start is waited for.
     if (ended !== undefined && server) return server;
-    if (ended !== undefined && !isStarting(dataDir)) throw failed(logFile, from);
+    if (ended !== undefined && !isStarting(dataDir)) {
+      const error = failed(logFile, from);
+      if (made.fresh) await removeData(dataDir);
+      made.undo();
+      throw error;
+    }
     if (waited > START_MS)
       throw new CayError('deadline_exceeded', `The server is not ready after ${START_MS / 1000} s`, {
         hint: `its log is ${logFile}`,
       });
-    if (!told && waited > QUIET_MS) {
-      told = true;
+    if (!announced && waited > QUIET_MS) {
+      announced = true;
       note(errorColour.dim('starting the server in the background; the first time it prepares its storage…'));
     }
     await sleep(POLL_MS);
@@ -82,9 +91,9 @@ function failed(logFile: string, from: number): CayError {
       .trim();
   return new CayError(
     'unavailable',
-    `The server did not start: ${said('error:') ?? lines.at(-1) ?? 'it said nothing'}`,
+    `The server did not start: ${said('error:') ?? lines.at(-1) ?? 'it printed nothing'}`,
     {
-      hint: said('hint:') ?? `its log is ${logFile}; "cay doctor" looks for what is missing`,
+      hint: said('hint:') ?? `its log is ${logFile}; "cay doctor" shows what is missing`,
     },
   );
 }

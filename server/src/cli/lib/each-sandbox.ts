@@ -8,11 +8,12 @@ export async function eachSandbox(
   refs: readonly string[],
   options: CommonOptions,
   act: (sandbox: Sandbox) => Promise<unknown>,
+  find: { prefix?: boolean } = {},
 ): Promise<void> {
   const client = openClient(options);
   for (const ref of refs) {
     try {
-      await act(await client.sandbox(ref));
+      await act(await client.sandbox(ref, find));
     } catch (error) {
       reportFailure(error);
       process.exitCode = exitCodeOf(error);

@@ -1,6 +1,7 @@
 /** The flags of a command, shared by `run` and `exec`, and what becomes of them. */
-import type { ExecRequest } from '@cay/sdk/client';
+import { isCayError, type ExecRequest } from '@cay/sdk/client';
 import type { Command } from 'commander';
+import { withHint } from './failure.ts';
 import { passesStdin, terminalSize } from './stream-command.ts';
 import { parseDuration } from './units.ts';
 
@@ -33,4 +34,21 @@ export function execRequest(
     ...(options.tty && { pty: terminalSize(), ...(TERM && { env: { TERM } }) }),
     ...(options.timeout !== undefined && { timeoutMs: options.timeout }),
   };
+}
+
+/** A whole line given as one word, such as `'ls -la'`, needs a shell to take it apart. */
+export async function withShellHint<T>(argv: readonly string[], start: () => Promise<T>): Promise<T> {
+  try {
+    return await start();
+  } catch (error) {
+    const [line = ''] = argv;
+    if (
+      argv.length !== 1 ||
+      !isCayError(error) ||
+      error.details['exitCode'] !== 127 ||
+      !/[\s|&;<>]/.test(line)
+    )
+      throw error;
+    throw withHint(error, `a shell line needs a shell: sh -c '${line.replaceAll("'", String.raw`'\''`)}'`);
+  }
 }

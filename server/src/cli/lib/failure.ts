@@ -1,24 +1,30 @@
-/** How a verb fails: one line that says what, one that says what to do, and an exit code. */
+/** How a verb fails: one line with the failure, one with what to do about it, and an exit code. */
 import { CayError, ERRORS, isCayError } from '@cay/sdk/client';
+import { inCliWords } from './cli-words.ts';
 import { errorColour, note, printable } from './output.ts';
 
 /**
  * What `run`, `exec`, `attach`, `wait` and `shell` exit with when it is not the command that failed but Cay.
  */
 const CANNOT_RUN = 125;
-export const USAGE = ERRORS.invalid_argument.exitCode;
+
+let asJson = false;
+
+/** From here on failures are reported as JSON, as results are with `--json`. */
+export function reportFailuresAsJson(json: boolean): void {
+  asJson = json;
+}
 
 export function reportFailure(error: unknown): void {
-  const { message, hint } = isCayError(error)
-    ? error
-    : { message: String((error as Error)?.message ?? error), hint: undefined };
-  note(`${errorColour.red('error:')} ${printable(message)}`);
-  if (hint !== undefined) note(`${errorColour.cyan('hint:')} ${printable(hint)}`);
+  const known = inCliWords(error);
+  if (asJson) return note(JSON.stringify({ error: known.toWire() }));
+  note(`${errorColour.red('error:')} ${printable(known.message)}`);
+  if (known.hint !== undefined) note(`${errorColour.cyan('hint:')} ${printable(known.hint)}`);
   if (!isCayError(error) && process.env['CAY_DEBUG'] && error instanceof Error) note(error.stack ?? '');
 }
 
 export function exitCodeOf(error: unknown): number {
-  return isCayError(error) ? ERRORS[error.code].exitCode : ERRORS.internal.exitCode;
+  return ERRORS[inCliWords(error).code].exitCode;
 }
 
 /**
@@ -32,4 +38,10 @@ export function commandExitCodeOf(error: unknown): number {
 
 export function usageError(message: string, hint?: string): CayError {
   return new CayError('invalid_argument', message, { ...(hint !== undefined && { hint }) });
+}
+
+/** The same failure with a hint that only the verb can give. */
+export function withHint(error: unknown, hint: string): CayError {
+  const { code, message, details, cause } = inCliWords(error);
+  return new CayError(code, message, { details, hint, cause: cause ?? error });
 }

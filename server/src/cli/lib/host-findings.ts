@@ -36,7 +36,7 @@ async function runcFinding(): Promise<Finding | undefined> {
   };
 }
 
-/** The number of the version does not tell what a distribution has mended; that of its package does. */
+/** A distribution fixes bugs without a new upstream version; the version of its package shows the fix. */
 async function packageVersion(): Promise<string | undefined> {
   const answer = await run('dpkg-query', ['-W', '-f', '${Version}', 'runc'], { timeoutMs: 5_000 }).catch(
     () => undefined,

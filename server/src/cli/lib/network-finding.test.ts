@@ -16,7 +16,7 @@ describe('networkFinding', () => {
     expect(await found(undefined)).toBeUndefined();
   });
 
-  it('waits for what is being tried, and tells what was seen', async () => {
+  it('waits for the result of a probe, and reports it', async () => {
     const trying = { state: 'unknown', reason: 'it is being tried' } as const;
     expect(await found(trying, { state: 'enforced', reason: 'nothing was reached' })).toMatchObject({
       state: 'works',

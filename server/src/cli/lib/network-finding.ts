@@ -6,7 +6,7 @@ const WITHIN_MS = 90_000;
 const AGAIN_MS = 250;
 
 /**
- * Whether the cluster keeps sandboxes off the network, where that is somebody else's to do. It is tried in
+ * Whether the cluster keeps sandboxes off the network, where the cluster is the one to do it. It is tried in
  * the background, and waited for.
  */
 export async function networkFinding(

@@ -51,6 +51,10 @@ const STATE_COLOURS: Record<string, (text: string) => string> = {
   creating: colour.yellow,
   destroying: colour.yellow,
   paused: colour.blue,
+  frozen: colour.blue,
+  suspended: colour.blue,
+  hibernated: colour.blue,
+  archived: colour.blue,
   stopped: colour.dim,
   failed: colour.red,
 };

@@ -59,7 +59,7 @@ describe('the flags of up for what may be asked for', () => {
     expect(policyFlags(parsed([]))).toEqual([]);
   });
 
-  it('stand in the environment as well, where nothing is nothing', () => {
+  it('come from the environment as well, where an empty value is none', () => {
     const env = {
       CAY_ALLOW_RUNTIME: 'gvisor',
       CAY_MAX_LIMIT: 'pids=64',

@@ -32,7 +32,7 @@ const KEYS = Object.keys(LIMIT_NAMES) as Limit[];
 const NAMES = Object.values(LIMIT_NAMES).join(', ');
 const PATTERN = /^[A-Za-z0-9._/:@*-]{1,512}$/;
 const RUNTIME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
-/** A server that runs no command at all would be of no use to anybody. */
+/** A server that runs no command at all would be of no use. */
 const FEWEST_COMMANDS = 1;
 
 const listed = (text: string, before: string[] = []) => [...before, ...textsIn(text)];
@@ -119,7 +119,7 @@ export function policyOf(options: PolicyOptions): Policy {
   return policy;
 }
 
-/** The policy that stands in the environment, for what reads no flags. */
+/** The policy of the environment alone, for callers without flags. */
 export function policyIn(env: NodeJS.ProcessEnv): Policy {
   const list = (name: string) => listed(env[name] ?? '');
   return policyOf({
@@ -179,7 +179,7 @@ function amountOf(flag: string, pair: string, limit: Limit, value: string): numb
   }
 }
 
-/** What is wrong with an amount, as a request would be told. */
+/** What is wrong with an amount, as the API would say it. */
 function whyNot(limit: Limit, amount: number | null): string | undefined {
   if (limit === 'commands')
     return amount === null || amount < FEWEST_COMMANDS ? 'must be a number above 0' : undefined;

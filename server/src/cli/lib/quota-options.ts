@@ -11,7 +11,7 @@ export interface QuotaOptions {
 }
 
 /** What each is called on the command line, and how its value is written. */
-const QUOTAS: Record<keyof Quota, readonly [name: string, parse: (text: string) => number]> = {
+export const QUOTAS: Record<keyof Quota, readonly [name: string, parse: (text: string) => number]> = {
   sandboxes: ['sandboxes', parseCount],
   cpus: ['cpus', parseCpus],
   memoryBytes: ['memory', parseSize],
@@ -28,7 +28,7 @@ const QUOTAS: Record<keyof Quota, readonly [name: string, parse: (text: string) 
 };
 
 const KEYS = Object.keys(QUOTAS) as (keyof Quota)[];
-const NAMES = Object.values(QUOTAS)
+export const QUOTA_NAMES = Object.values(QUOTAS)
   .map(([name]) => name)
   .join(', ');
 
@@ -39,7 +39,7 @@ export function withQuotaOptions(command: Command): Command {
     .addOption(
       list(
         '--default-quota <name=value>',
-        `what a project has that was given no quota, of ${NAMES}`,
+        `what a project has that was given no quota, of ${QUOTA_NAMES}`,
         'CAY_DEFAULT_QUOTA',
       ),
     )
@@ -70,7 +70,8 @@ function listed(text: string, before: string[] = []): string[] {
   return [...before, ...texts.filter((each) => each !== '')];
 }
 
-function quotasIn(flag: string, pairs: readonly string[] = []): SomeQuota {
+/** `flag` is what a failure names. */
+export function quotasIn(flag: string, pairs: readonly string[] = []): SomeQuota {
   const found: SomeQuota = {};
   for (const pair of pairs) {
     const [name = '', value, ...rest] = pair.split('=');
@@ -78,7 +79,7 @@ function quotasIn(flag: string, pairs: readonly string[] = []): SomeQuota {
     if (key === undefined || value === undefined || rest.length > 0) {
       throw usageError(
         `${flag} does not understand "${pair}"`,
-        `give NAME=VALUE, where the name is one of ${NAMES}`,
+        `give NAME=VALUE, where the name is one of ${QUOTA_NAMES}`,
       );
     }
     try {

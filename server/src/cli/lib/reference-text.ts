@@ -1,7 +1,7 @@
 import { loadProgram } from '../program.ts';
 import { cliReference } from './reference.ts';
 
-/** The whole reference. The width of no terminal, and nobody's environment, has a part in it. */
+/** The whole reference. It does not depend on the terminal's width or on the environment. */
 export async function referenceText(backends: readonly string[]): Promise<string> {
   const not = () => Promise.reject(new Error('Not while the reference is written'));
   const clusterBackends = backends.filter((name) => name === 'kubernetes-job' || name === 'agent-sandbox');

@@ -3,7 +3,7 @@ import { ERRORS } from '@cay/sdk/client';
 import type { Command } from 'commander';
 
 const EXIT_CODES: readonly (readonly [string, string])[] = [
-  ['0', 'It was done.'],
+  ['0', 'Success.'],
   ['1', '`doctor` found that sandboxes cannot work here.'],
   ['3', '`status`: the server does not run.'],
 ];
@@ -19,7 +19,7 @@ const COMMAND_CODES: readonly (readonly [string, string])[] = [
   ['127', 'It was not found.'],
   [
     '128 + n',
-    'Signal n ended it: 130 for SIGINT, 143 for SIGTERM, 141 when nobody reads its output any more.',
+    'Signal n ended it: 130 for SIGINT, 143 for SIGTERM, 141 when the reader of its output is gone.',
   ],
   ['137', 'It ran out of memory, or was killed.'],
 ];

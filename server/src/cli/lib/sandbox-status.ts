@@ -3,7 +3,7 @@ import { endText } from './end-text.ts';
 import { colour, print, printJson, printable, stateText } from './output.ts';
 import type { CommonOptions } from './settings.ts';
 
-/** How a sandbox and its commands stand. */
+/** The state of a sandbox and of its commands. */
 export async function showSandboxStatus(ref: string, options: CommonOptions): Promise<void> {
   const sandbox = await openClient(options).sandbox(ref);
   const status = await sandbox.status();

@@ -1,7 +1,15 @@
 import { pino, type Logger } from 'pino';
 import { REDACTED } from '../../control/events/redact.ts';
+import { readableLine } from './readable-log.ts';
 
-/** One JSON object a line on standard error, which is the log file of a server in the background. */
+/**
+ * On standard error: readable lines in a terminal, else one JSON object a line. Of a server in the background
+ * that is its log file.
+ */
 export function serverLog(level: string, dest: number | string = 2): Logger {
-  return pino({ level, redact: REDACTED }, pino.destination({ dest, sync: true }));
+  const destination =
+    dest === 2 && process.stderr.isTTY
+      ? { write: (json: string) => void process.stderr.write(readableLine(json)) }
+      : pino.destination({ dest, sync: true });
+  return pino({ level, redact: REDACTED }, destination);
 }

@@ -1,4 +1,5 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { parsePlace } from '../verbs/cp.ts';
 import { parsePorts } from '../verbs/forward.ts';
@@ -42,21 +43,39 @@ describe('addressOf()', () => {
     });
   });
 
-  it('prefers flags to the environment', () => {
+  it('prefers flags to the environment', async () => {
+    await writeFile(cliFileOf(dir), JSON.stringify({ url: 'http://127.0.0.1:1', key: 'k' }));
     vi.stubEnv('CAY_URL', 'http://env');
     vi.stubEnv('CAY_API_KEY', 'env-key');
-    expect(addressOf({ data: dir })).toEqual({ url: 'http://env', apiKey: 'env-key', own: false });
+    expect(addressOf({})).toEqual({ url: 'http://env', apiKey: 'env-key', own: false });
+    expect(addressOf({ data: dir })).toEqual({ url: 'http://127.0.0.1:1', apiKey: 'k', own: true });
     expect(addressOf({ data: dir, url: 'http://flag' }).url).toBe('http://flag');
     vi.stubEnv('CAY_DATA', '/x');
     expect(dataDirOf({})).toBe('/x');
     expect(dataDirOf({ data: '/y' })).toBe('/y');
   });
+
+  it('takes the default address only where no directory was named', () => {
+    vi.stubEnv('CAY_DATA', dir);
+    expect(() => addressOf({})).toThrow(`No server has used the data directory "${dir}" yet`);
+    expect(() => addressOf({ data: join(dir, 'nope') })).toThrow('No server has used');
+  });
+
+  it('does not take a file that cannot be read for one that is missing', async () => {
+    await mkdir(cliFileOf(dir));
+    expect(() => addressOf({ data: dir })).toThrow(`Cannot read "${cliFileOf(dir)}": it is a directory`);
+  });
+
+  it.each(['elsewhere:80', 'ftp://x', 'http://', ''])('refuses the address "%s"', (url) => {
+    expect(() => addressOf({ url })).toThrow('is not the address of a server');
+  });
 });
 
 describe('places and ports', () => {
-  it('tell a sandbox from a path with a colon', () => {
+  it('distinguish a sandbox from a path with a colon', () => {
     expect(parsePlace('box:/a:b')).toEqual({ ref: 'box', path: '/a:b' });
     expect(parsePlace('box:a')).toEqual({ ref: 'box', path: '/home/user/a' });
+    expect(parsePlace('box:')).toEqual({ ref: 'box', path: '/home/user/' });
     expect(parsePlace('./a:b')).toEqual({ path: './a:b' });
     expect(parsePlace('/a:b')).toEqual({ path: '/a:b' });
   });

@@ -2,7 +2,10 @@
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { CayError } from '@cay/sdk/client';
+import { errnoOf } from './errno-text.ts';
 import { usageError } from './failure.ts';
+import { pathError } from './path-error.ts';
 import type { DockerSettings } from '../verb.ts';
 
 export interface CommonOptions {
@@ -57,14 +60,30 @@ export interface ServerFile {
 
 export const cliFileOf = (dataDir: string) => join(dataDir, 'cli.json');
 export const serverFileOf = (dataDir: string) => join(dataDir, 'server.json');
-/** Held by whoever starts or is the server. */
+/** Locked by the server, also while it starts. */
 export const lockFileOf = (dataDir: string) => join(dataDir, 'up.lock');
 export const logFileOf = (dataDir: string) => join(dataDir, 'server.log');
 
-/** Absent or broken is the same: there is nothing to go by. */
+/**
+ * Undefined if the file is missing or is not JSON. Throws if it may not be read: what is in it is then
+ * unknown, and no default may take its place.
+ */
 export function readFileOr<T>(path: string): T | undefined {
+  let text: string;
   try {
-    return JSON.parse(readFileSync(path, 'utf8')) as T;
+    text = readFileSync(path, 'utf8');
+  } catch (error) {
+    const errno = errnoOf(error);
+    if (errno === 'ENOENT' || errno === 'ENOTDIR') return undefined;
+    throw pathError(
+      'read',
+      path,
+      error,
+      'run this as the user of the server, or set CAY_URL and CAY_API_KEY',
+    );
+  }
+  try {
+    return JSON.parse(text) as T;
   } catch {
     return undefined;
   }
@@ -77,17 +96,55 @@ export interface Address {
   own: boolean;
 }
 
+/** A flag beats every variable: `--url`, `--data`, `CAY_URL`, then the data directory of `CAY_DATA` or the default. */
 export function addressOf(options: CommonOptions): Address {
-  const chosen = options.url ?? process.env['CAY_URL'];
-  const stored = readFileOr<CliFile>(cliFileOf(dataDirOf(options)));
-  const { host, port } = listenOf();
-  const local = stored?.url ?? `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
-  return {
-    url: chosen ?? local,
+  const { CAY_API_KEY } = process.env;
+  const chosen = chosenUrl(options);
+  if (chosen !== undefined) {
+    requireHttp(chosen);
     // A key that was made for the server here is not shown to another one.
-    apiKey:
-      process.env['CAY_API_KEY'] ??
-      (chosen === undefined || chosen === stored?.url ? stored?.key : undefined),
-    own: chosen === undefined,
+    const key = CAY_API_KEY ?? keyFor(chosen, options);
+    return { url: chosen, apiKey: key, own: false };
+  }
+  const dataDir = dataDirOf(options);
+  const stored = readFileOr<CliFile>(cliFileOf(dataDir));
+  if (!stored && (options.data ?? process.env['CAY_DATA']) !== undefined) throw neverStarted(dataDir);
+  const { host, port } = listenOf();
+  return {
+    url: stored?.url ?? `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    // With `--data` the key of that directory is meant, whatever another server's is.
+    apiKey: (options.data === undefined ? CAY_API_KEY : undefined) ?? stored?.key ?? CAY_API_KEY,
+    own: true,
   };
+}
+
+function chosenUrl(options: CommonOptions): string | undefined {
+  return options.url ?? (options.data === undefined ? process.env['CAY_URL'] : undefined);
+}
+
+/** The server is that of a data directory of this machine, so it may be started. */
+export function isOwnServer(options: CommonOptions): boolean {
+  return chosenUrl(options) === undefined;
+}
+
+/** The key of this machine's own server, if that is the server asked for. */
+function keyFor(url: string, options: CommonOptions): string | undefined {
+  try {
+    const stored = readFileOr<CliFile>(cliFileOf(dataDirOf(options)));
+    return stored?.url === url ? stored.key : undefined;
+  } catch {
+    // Of another user's data directory no key is needed to ask another server.
+    return undefined;
+  }
+}
+
+function requireHttp(url: string): void {
+  if (/^https?:\/\/[^/]/.test(url) && URL.canParse(url)) return;
+  throw usageError(`"${url}" is not the address of a server`, 'write it as http://HOST:PORT or https://HOST');
+}
+
+function neverStarted(dataDir: string): CayError {
+  return new CayError('unavailable', `No server has used the data directory "${dataDir}" yet`, {
+    hint: `start it with "cay up --data ${dataDir}", or check --data and CAY_DATA`,
+  });
 }

@@ -14,7 +14,10 @@ export function parseSize(text: string): number {
 /** `500ms`, `30s`, `5m`, `2h`, `1d`, or plain seconds. In milliseconds. */
 export function parseDuration(text: string): number {
   const match = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text);
-  if (!match) throw new InvalidArgumentError('A time is a number with ms, s, m, h or d, such as 30s.');
+  if (!match)
+    throw new InvalidArgumentError(
+      'A time is a number with ms, s, m, h or d, such as 30s; without a unit it is seconds.',
+    );
   return Math.round(Number(match[1]) * TIMES[match[2] ?? 's']!);
 }
 
@@ -83,6 +86,20 @@ export function formatBytes(bytes: number | null): string {
     unit += 1;
   } while (value >= 1023.95 && unit < 3);
   return `${value.toFixed(value < 10 ? 1 : 0)} ${['KiB', 'MiB', 'GiB', 'TiB'][unit]}`;
+}
+
+/** As flags are written: `16m`, `2g`, `1536k`. */
+export function formatSize(bytes: number): string {
+  for (const unit of ['t', 'g', 'm', 'k'] as const)
+    if (bytes >= SIZES[unit]! && bytes % SIZES[unit]! === 0) return `${bytes / SIZES[unit]!}${unit}`;
+  return String(bytes);
+}
+
+/** As flags are written: `90s`, `5m`, `2h`. */
+export function formatDuration(ms: number): string {
+  for (const unit of ['d', 'h', 'm', 's'] as const)
+    if (ms >= TIMES[unit]! && ms % TIMES[unit]! === 0) return `${ms / TIMES[unit]!}${unit}`;
+  return `${ms}ms`;
 }
 
 export function formatAge(ms: number): string {

@@ -6,10 +6,7 @@ const QUIET_MS = 1000;
 const FRAMES = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'] as const;
 const EVERY_MS = 100;
 
-/**
- * One line on a terminal that tells for how long we have been waiting, until it is disposed of; nothing where
- * nobody looks.
- */
+/** One line on a terminal with the time since it was begun, until it is disposed of; nothing without a terminal. */
 export function showWaiting(label: string): Disposable {
   if (!process.stderr.isTTY) return { [Symbol.dispose]: () => {} };
   const begun = performance.now();

@@ -1,5 +1,5 @@
 /**
- * To standard output, at the pace of whoever reads it. A reader that has seen enough, such as `head`, is no
+ * Writes to standard output at the pace of its reader. A reader that stops early, such as `head`, is not a
  * failure.
  */
 export async function writeOut(chunks: AsyncIterable<Uint8Array>): Promise<void> {

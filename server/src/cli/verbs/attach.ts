@@ -4,7 +4,7 @@ import { withCommonOptions } from '../lib/common-options.ts';
 import { commandExitCodeOf, reportFailure } from '../lib/failure.ts';
 import { note } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
-import { passesStdin, streamCommand, terminalSize } from '../lib/stream-command.ts';
+import { passesStdin, streamToEnd, terminalSize } from '../lib/stream-command.ts';
 import { parseCount } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
 
@@ -21,7 +21,7 @@ export const attachVerb: Verb = (program) => {
     .option('--offset <bytes>', 'begin here in its output', parseCount)
     .option('-i, --interactive', 'pass standard input on; done anyway if the command has a terminal');
   withCommonOptions(command, { json: false })
-    .addHelpText('after', '\nIn a terminal, Ctrl-P Ctrl-Q lets go of the command, which runs on.')
+    .addHelpText('after', '\nIn a terminal, Ctrl-P Ctrl-Q detaches from the command, which runs on.')
     .action(async (ref: string, id: string | undefined, options: Options) => {
       process.exitCode = await attach(ref, id, options).catch((error: unknown) => {
         reportFailure(error);
@@ -35,25 +35,15 @@ async function attach(ref: string, id: string | undefined, options: Options): Pr
   const info = await commandOf(sandbox, id);
   const command = await sandbox.attach(info.id, { offset: options.offset ?? info.keptFrom });
   if (info.pty && info.end === undefined) command.resize(terminalSize());
-  let detached = false;
-  const exitCode = streamCommand(command, {
+  const { end, exitCode } = await streamToEnd(command, {
+    sandbox,
     pty: info.pty,
-    stdin:
-      info.pty ||
-      (options.interactive ?? false) ||
-      (options.interactive === undefined && passesStdin(undefined)),
-    intercept(data) {
-      if (!info.pty || !data.equals(DETACH_KEYS)) return true;
-      detached = true;
-      command.detach();
-      return false;
-    },
+    stdin: info.pty || passesStdin(options.interactive),
+    onTerminate: 'detach',
+    intercept: (data) => (info.pty && data.equals(DETACH_KEYS) ? 'detach' : 'pass'),
   });
-  return exitCode.catch((error: unknown) => {
-    if (!detached) throw error;
-    note(`\r\nlet go of ${info.id}, which runs on`);
-    return 0;
-  });
+  if (!end) note(`\r\ndetached from ${info.id}, which runs on`);
+  return exitCode;
 }
 
 /** The one that is named, or the only one that runs. */

@@ -4,7 +4,7 @@ import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, print, printJson } from '../lib/output.ts';
 import { runningServer } from '../lib/running-server.ts';
-import { addressOf, dataDirOf, type CommonOptions } from '../lib/settings.ts';
+import { dataDirOf, isOwnServer, type CommonOptions } from '../lib/settings.ts';
 import { parseMoment } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
 
@@ -22,7 +22,7 @@ export const auditVerb: Verb = (program) => {
   const verify = command
     .command('verify')
     .description(
-      'tell whether any event was changed, removed, inserted or moved; also of a server that does not run',
+      'check that no event was changed, removed, inserted or moved; works without a running server, too',
     );
   withCommonOptions(verify).action(async (options: CommonOptions) => {
     const verdict = await verdictOf(options);
@@ -54,7 +54,7 @@ export const auditVerb: Verb = (program) => {
 
 async function verdictOf(options: CommonOptions): Promise<AuditVerdict> {
   const dataDir = dataDirOf(options);
-  if (!addressOf(options).own || runningServer(dataDir))
+  if (!isOwnServer(options) || runningServer(dataDir))
     return openClient(options).transport.json('GET', '/v1/audit/verify');
   const { verifyOffline } = await import('../../control/events/verify-offline.ts');
   return verifyOffline(join(dataDir, 'control'));
@@ -72,6 +72,6 @@ function show({ ok, events, first, last, head, pruned, gaps, checkpoints, sealed
 function broken({ id, reason }: NonNullable<AuditVerdict['broken']>): CayError {
   return new CayError('failed_precondition', `The chain of events is broken at event ${id}: ${reason}`, {
     details: { id },
-    hint: 'what comes before that event is as it was recorded',
+    hint: 'events before it are as they were recorded',
   });
 }

@@ -7,7 +7,7 @@ const SHELLS = ['bash', 'zsh', 'fish'] as const;
 export const completionVerb: Verb = (program, composition) => {
   program
     .command('completion')
-    .description('print what makes a shell complete verbs, flags and sandboxes')
+    .description('print a completion script of verbs, flags and sandboxes for a shell')
     .addArgument(new Argument('<shell>').choices(SHELLS))
     .addHelpText(
       'after',
@@ -39,6 +39,10 @@ const NAMES_SANDBOX = [
   'pause',
   'resume',
   'status',
+  'ps',
+  'kill',
+  'update',
+  'expose',
 ];
 const LIST = `cay ls --json 2>/dev/null | grep -oE '"(id|name)":"[^"]+"' | cut -d'"' -f4`;
 
@@ -64,12 +68,12 @@ export async function completionScript(
 ${words.join('\n')}
   esac
   case "$verb" in
-    ${NAMES_SANDBOX.join('|')}) case "$current" in -*) ;; *) words="$words $(${LIST})" ;; esac ;;
+    ${NAMES_SANDBOX.join('|')}) case "$current" in -*) ;; *) words="$(${LIST})" ;; esac ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
   case "$verb:$current" in cp:*) COMPREPLY+=($(compgen -f -- "$current")) ;; esac`;
   const bash = `_cay() {\n${body}\n}\ncomplete -F _cay cay`;
-  // zsh understands bash's completions once it is told to.
+  // zsh runs completions of bash with this module.
   return shell === 'bash' ? bash : `#compdef cay\nautoload -U +X bashcompinit && bashcompinit\n${bash}`;
 }
 

@@ -2,7 +2,7 @@
 import { createReadStream } from 'node:fs';
 import { mkdir, stat } from 'node:fs/promises';
 import { basename, dirname, join, posix, resolve } from 'node:path';
-import { CayError, isCayError, type Sandbox } from '@cay/sdk/client';
+import { isCayError, type Sandbox } from '@cay/sdk/client';
 import { pack } from '../lib/archive/pack.ts';
 import { unpack } from '../lib/archive/unpack.ts';
 import { atMost } from '../lib/at-most.ts';
@@ -10,6 +10,7 @@ import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { usageError } from '../lib/failure.ts';
 import { errorColour, note, printJson, printable } from '../lib/output.ts';
+import { pathError } from '../lib/path-error.ts';
 import { showProgress } from '../lib/progress.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { parseSize } from '../lib/units.ts';
@@ -18,7 +19,8 @@ import { counted, writeWhole } from '../lib/write-whole.ts';
 
 type Options = CommonOptions & { user?: string; limit?: number };
 
-/** What a sandbox may put on this machine unless somebody allows more. */
+const HOME = '/home/user';
+/** What a sandbox may put on this machine without --limit. */
 const DEFAULT_LIMIT = 64 * 1024 ** 3;
 
 interface Copied {
@@ -34,12 +36,12 @@ export const cpVerb: Verb = (program) => {
     .description('copy files and directories into a sandbox or out of it')
     .argument('<from>', 'a path here, or SANDBOX:PATH')
     .argument('<to>', 'the other of the two; a directory that exists is copied into')
-    .option('-u, --user <user>', 'as whom files are read and written in the sandbox')
+    .option('-u, --user <user>', 'the user who reads and writes the files in the sandbox')
     .option('--limit <size>', 'how much may come out of a sandbox at most (default: 64G)', parseSize);
   withCommonOptions(command)
     .addHelpText(
       'after',
-      '\n  cay cp ./project my-box:/home/user/project\n  cay cp my-box:/home/user/result.csv .\n\nSymlinks that would lead out of a copied directory are left out, and told.',
+      '\n  cay cp ./project my-box:/home/user/project\n  cay cp my-box:/home/user/result.csv .\n\nSymlinks that would lead out of a copied directory are left out and reported.',
     )
     .action(async (from: string, to: string, options: Options) => {
       const [source, target] = [parsePlace(from), parsePlace(to)];
@@ -57,16 +59,19 @@ export const cpVerb: Verb = (program) => {
     });
 };
 
-/** A path may have a colon in it: one that begins with `/` or `.` is always a path here. */
+/**
+ * A path may have a colon in it: one that begins with `/` or `.` is always a path here. In a sandbox, a relative
+ * path is below the home directory, and no path is that directory.
+ */
 export function parsePlace(text: string): { ref?: string; path: string } {
-  const match = /^([A-Za-z0-9][A-Za-z0-9_-]*):(.+)$/s.exec(text);
+  const match = /^([A-Za-z0-9][A-Za-z0-9_-]*):(.*)$/s.exec(text);
   if (!match) return { path: text };
-  return { ref: match[1]!, path: match[2]!.startsWith('/') ? match[2]! : `/home/user/${match[2]!}` };
+  return { ref: match[1]!, path: match[2]!.startsWith('/') ? match[2]! : `${HOME}/${match[2]!}` };
 }
 
 async function copyIn(sandbox: Sandbox, from: string, to: string, { user }: Options): Promise<Copied> {
-  const source = await stat(from).catch((cause: NodeJS.ErrnoException) => {
-    throw new CayError('not_found', `Cannot read "${from}": ${cause.code ?? cause.message}`, { cause });
+  const source = await stat(from).catch((cause: unknown) => {
+    throw pathError('read', from, cause);
   });
   const intoDirectory = to.endsWith('/') || (await remoteType(sandbox, to, user)) === 'directory';
   const path = intoDirectory ? posix.join(to, basename(resolve(from))) : to;
@@ -90,7 +95,7 @@ async function copyIn(sandbox: Sandbox, from: string, to: string, { user }: Opti
   } else {
     await sandbox.files.write(
       path,
-      counted(createReadStream(from, { highWaterMark: 256 * 1024 }), onProgress),
+      counted(createReadStream(from, { highWaterMark: 1024 * 1024 }), onProgress),
       {
         user,
         mode: source.mode & 0o777,
@@ -130,7 +135,7 @@ async function copyOut(
       counted(atMost(sandbox.files.stream(from, { user }), limit), (count) =>
         progress.bytes((done.bytes = count)),
       ),
-      source.mode & 0o777,
+      { mode: source.mode & 0o777 },
     );
   }
   progress.finish();

@@ -1,26 +1,21 @@
-import { ERRORS, Sandbox, type CreateSandboxInput, type OnTimeout, type SnapshotId } from '@cay/sdk/client';
-import { Option } from 'commander';
+import { ERRORS, Sandbox, type CreateSandboxInput, type SnapshotId } from '@cay/sdk/client';
 import { withCommonOptions } from '../lib/common-options.ts';
+import { isCayError } from '@cay/sdk/client';
+import { withHint } from '../lib/failure.ts';
+import { idleOf, msOf, withLifetimeOptions, type LifetimeOptions } from '../lib/lifetime-options.ts';
 import { colour, print, printJson, printable } from '../lib/output.ts';
 import { sandboxRequest, withSandboxOptions, type SandboxOptions } from '../lib/sandbox-options.ts';
 import type { CommonOptions } from '../lib/settings.ts';
-import { parseDuration, parsePort } from '../lib/units.ts';
+import { parsePort } from '../lib/units.ts';
 import type { Composition, Verb } from '../verb.ts';
+import { showWaiting } from '../lib/waiting.ts';
 import { withServer } from '../lib/with-server.ts';
 
-interface Options extends CommonOptions, SandboxOptions {
-  timeout?: number;
-  onTimeout?: OnTimeout;
+interface Options extends CommonOptions, SandboxOptions, LifetimeOptions {
   port?: number[];
   getOrCreate?: boolean;
   dryRun?: boolean;
   snapshot?: string;
-  freezeAfter?: number;
-  suspendAfter?: number;
-  hibernateAfter?: number;
-  archiveAfter?: number;
-  destroyAfter?: number;
-  onBoot?: 'start' | 'stay';
 }
 
 const parsePorts = (text: string, before: number[] | undefined) => [...(before ?? []), parsePort(text)];
@@ -28,65 +23,63 @@ const parsePorts = (text: string, before: number[] | undefined) => [...(before ?
 export const createVerb: Verb = (program, composition) => {
   const command = program
     .command('create')
-    .description('make a sandbox that stays, and print its id')
+    .description('create a sandbox that stays, and print its id')
     .argument('[command...]', 'a command that is started with the sandbox')
-    .passThroughOptions()
-    .option('--timeout <time>', 'how long it may live, such as 2h', parseDuration)
-    .addOption(
-      new Option('--on-timeout <what>', 'what happens then (default: pause)').choices([
-        'pause',
-        'archive',
-        'stop',
-        'destroy',
-      ]),
-    )
-    .option('--freeze-after <time>', 'freeze it when nobody has used it for so long', parseDuration)
-    .option('--suspend-after <time>', 'keep nothing but its files then', parseDuration)
-    .option('--hibernate-after <time>', 'put its memory on disk then', parseDuration)
-    .option('--archive-after <time>', 'move it to the archive store then', parseDuration)
-    .option('--destroy-after <time>', 'remove it then', parseDuration)
-    .addOption(
-      new Option('--on-boot <what>', 'start it again when the machine was restarted').choices([
-        'start',
-        'stay',
-      ]),
-    )
+    .passThroughOptions();
+  withLifetimeOptions(command);
+  command
     .option('--snapshot <id>', 'start from this snapshot rather than a template')
     .option('-p, --port <number>', 'a port to be reached from outside; may be repeated', parsePorts)
     .option('--get-or-create', 'with --name: take the one of that name if there is one')
-    .option('--dry-run', 'only tell where it would be made, and what would be refused or not be honoured');
+    .option('--dry-run', 'create nothing; show the platform, and what would be refused or ignored');
   withSandboxOptions(command);
-  withCommonOptions(command).action(async (cmd: string[], options: Options) => {
-    const request = requestOf(cmd, options);
-    if (options.dryRun) return dryRun(composition, request, options);
-    const { info } = await withServer(composition, options, (client) => client.create(request));
-    if (options.json) printJson(info);
-    else print(info.id);
-  });
+  withCommonOptions(command)
+    .addHelpText(
+      'after',
+      `
+  cay create --name my-box --memory 2g --timeout 2h
+  cay create --name web --port 8000 -- python3 -m http.server 8000
+  cay create --name my-box --get-or-create`,
+    )
+    .action(async (cmd: string[], options: Options) => {
+      const request = requestOf(cmd, options);
+      if (options.dryRun) return dryRun(composition, request, options);
+      const { info } = await make(composition, request, options);
+      if (options.json) printJson(info);
+      else print(info.id);
+    });
 };
+
+async function make(
+  composition: Composition,
+  request: CreateSandboxInput,
+  options: Options,
+): Promise<Sandbox> {
+  using _ = showWaiting('creating a sandbox');
+  try {
+    return await withServer(composition, options, (client) => client.create(request));
+  } catch (error) {
+    if (!isCayError(error, 'already_exists')) throw error;
+    throw withHint(error, 'choose another --name, or give --get-or-create to take the one that exists');
+  }
+}
 
 function requestOf(cmd: string[], options: Options): CreateSandboxInput {
   const { timeout, onTimeout, port, getOrCreate } = options;
   return {
     ...sandboxRequest(options),
     ...(cmd.length > 0 && { cmd }),
-    ...(timeout !== undefined && { timeoutMs: timeout }),
+    ...(timeout !== undefined && { timeoutMs: msOf(timeout) }),
     ...(onTimeout !== undefined && { onTimeout }),
     ...(port && { ports: port }),
     ...(getOrCreate && { getOrCreate }),
     ...(options.snapshot !== undefined && { snapshot: options.snapshot as SnapshotId }),
     ...(options.onBoot && { onBoot: options.onBoot }),
-    idle: {
-      ...(options.freezeAfter !== undefined && { freezeAfterMs: options.freezeAfter }),
-      ...(options.suspendAfter !== undefined && { suspendAfterMs: options.suspendAfter }),
-      ...(options.hibernateAfter !== undefined && { hibernateAfterMs: options.hibernateAfter }),
-      ...(options.archiveAfter !== undefined && { archiveAfterMs: options.archiveAfter }),
-      ...(options.destroyAfter !== undefined && { destroyAfterMs: options.destroyAfter }),
-    },
+    idle: idleOf(options),
   };
 }
 
-/** Exits as the create would. */
+/** Exits with the code of the refusal, if there is one. */
 async function dryRun(
   composition: Composition,
   request: CreateSandboxInput,
@@ -101,11 +94,11 @@ async function dryRun(
   if (options.json) return printJson(validation);
   print(
     ok
-      ? `${colour.green('would be made')} on ${platform}`
+      ? `${colour.green('would be created')} on ${platform}`
       : `${colour.red('would be refused')}${platform === null ? '' : ` on ${platform}`}`,
   );
   for (const { code, message, hint, refused } of problems) {
-    print(`  ${refused ? colour.red(code) : colour.yellow('not honoured')} ${printable(message)}`);
+    print(`  ${refused ? colour.red(code) : colour.yellow('ignored')} ${printable(message)}`);
     if (hint !== undefined) print(`    ${colour.cyan('hint:')} ${printable(hint)}`);
   }
 }

@@ -1,4 +1,5 @@
 /** What an agent changed: a list, how much, or a patch. */
+import { posix } from 'node:path';
 import { bytesOf, type DiffStat, type FileChange, type Sandbox } from '@cay/sdk/client';
 import { atSnapshot } from '../lib/at-snapshot.ts';
 import { openClient } from '../lib/client.ts';
@@ -15,6 +16,7 @@ interface Options extends CommonOptions {
   patch?: boolean;
   path?: string[];
   output?: string;
+  relative?: string | true;
 }
 
 const gather = (text: string, before: string[] = []) => [...before, text];
@@ -22,16 +24,26 @@ const gather = (text: string, before: string[] = []) => [...before, text];
 export const diffVerb: Verb = (program) => {
   const command = program
     .command('diff')
-    .description('tell what has changed between two snapshots or turns, or since then')
+    .description('show what has changed between two snapshots or turns, or since then')
     .argument('<sandbox>', 'its id, name or the beginning of its id')
     .argument('[from]', 'a snapshot’s id or name, or a turn’s number (default: the newest)')
     .argument('[to]', 'the same, or "now"', 'now')
     .option('--stat', 'how much has changed')
-    .option('--patch', 'a patch that "git apply" takes')
+    .option('--patch', 'a patch that "git apply" takes in /, or with --relative in a directory')
+    .option('--relative [dir]', 'with --patch: as seen from this directory (default: the working directory)')
     .option('--path <path>', 'only this path and what is below it; may be repeated', gather)
     .option('-o, --output <file>', 'write the patch to a file');
-  withCommonOptions(command).action(
-    async (ref: string, from: string | undefined, to: string, options: Options) => {
+  withCommonOptions(command)
+    .addHelpText(
+      'after',
+      `
+  cay diff my-box                                  what changed since the newest snapshot
+  cay diff my-box 3 5 --stat                       how much changed between two turns
+  cay diff my-box 3 --patch --relative app > p     for "git apply" in a copy of /home/user/app`,
+    )
+    .action(async (ref: string, from: string | undefined, to: string, options: Options) => {
+      if (options.relative !== undefined && !options.patch && options.output === undefined)
+        throw usageError('--relative needs --patch or --output');
       const sandbox = await openClient(options).sandbox(ref);
       const since = from ?? sandbox.info.base;
       if (since === null)
@@ -43,8 +55,9 @@ export const diffVerb: Verb = (program) => {
       const { output, json } = options;
       await atSnapshot(ref, async () => {
         if (options.patch || output !== undefined) {
-          const patch = patchOf(sandbox, since, to, paths);
-          return output === undefined ? writeOut(patch) : writeWhole(output, patch, 0o644);
+          const relative = relativeTo(options, sandbox);
+          const patch = patchOf(sandbox, since, to, { ...paths, ...relative });
+          return output === undefined ? writeOut(patch) : writeWhole(output, patch, { mode: 0o644 });
         }
         if (options.stat) {
           const stat = await sandbox.diffStat(since, to, paths);
@@ -53,8 +66,7 @@ export const diffVerb: Verb = (program) => {
         if (json) return printJson(await Array.fromAsync(sandbox.diff(since, to, paths)));
         for await (const change of sandbox.diff(since, to, paths)) print(line(change));
       });
-    },
-  );
+    });
 };
 
 const MARKS = {
@@ -78,9 +90,15 @@ async function* patchOf(
   sandbox: Sandbox,
   from: string,
   to: string,
-  paths: { paths?: string[] },
+  chosen: { paths?: string[]; relative?: string },
 ): AsyncGenerator<Uint8Array> {
-  yield* bytesOf(await sandbox.patch(from, to, paths));
+  yield* bytesOf(await sandbox.patch(from, to, chosen));
+}
+
+function relativeTo({ relative }: Options, { info }: Sandbox): { relative?: string } {
+  if (relative === undefined) return {};
+  if (relative === true) return { relative: info.workdir };
+  return { relative: relative.startsWith('/') ? relative : posix.join(info.workdir, relative) };
 }
 
 const BAR = 40;

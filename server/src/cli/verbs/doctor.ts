@@ -1,5 +1,5 @@
 /**
- * Looks whether sandboxes can work here by starting one on each runtime, and says how to mend what does not.
+ * Tests whether sandboxes work here by starting one on each runtime, and says how to fix what does not.
  */
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -21,14 +21,14 @@ import { hostFindings } from '../lib/host-findings.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import { policyText } from '../lib/policy-text.ts';
 import { runningServer } from '../lib/running-server.ts';
-import { addressOf, dataDirOf, type CommonOptions } from '../lib/settings.ts';
+import { dataDirOf, isOwnServer, type CommonOptions } from '../lib/settings.ts';
 import type { Composition, OpenedBackend, Verb } from '../verb.ts';
 
 export interface Finding {
   what: string;
   state: 'works' | 'missing' | 'absent';
   detail: string;
-  /** What mends it. */
+  /** The command that fixes it. */
   remedy?: string;
 }
 
@@ -49,13 +49,10 @@ const PROBE = 'import os; print(sum(range(10)), os.getuid())';
 export const doctorVerb: Verb = (program, composition) => {
   const command = program
     .command('doctor')
-    .description('start a sandbox on each runtime and tell what works, what is missing and what mends it')
+    .description('start a sandbox on each runtime; show what works, what is missing and how to fix it')
     .addOption(backendOption(composition, 'what to look at'));
   withCommonOptions(command)
-    .option(
-      '--sweep',
-      'take away what was left behind on the machine, and list it; nothing else is looked at',
-    )
+    .option('--sweep', 'remove orphans from the machine and list them; nothing else is tested')
     .option('--dry-run', 'with --sweep: only list it')
     .addHelpText('after', '\nExits with 1 if sandboxes cannot work with the default settings.')
     .action(async (options: Options) => {
@@ -69,7 +66,9 @@ export const doctorVerb: Verb = (program, composition) => {
       add(nodeFinding());
       const names = namesOf(options.backend);
       if (names.includes('local')) add(rootFinding());
-      for (const name of names)
+      // Without root the local backend fails in many ways, of which root is the one cause.
+      const tried = names.filter((name) => name !== 'local' || process.getuid?.() === 0);
+      for (const name of tried)
         await tryBackend(composition, name, { engine: join(dataDirOf(options), 'engine'), add });
       if (names.includes('local')) for (const finding of await hostFindings()) add(finding);
       for (const finding of await serverFindings(options)) add(finding);
@@ -86,14 +85,13 @@ export const doctorVerb: Verb = (program, composition) => {
 };
 
 /**
- * The server that has the data directory is asked; without one the backend is opened there, which sweeps, or
- * only looked into.
+ * The server of the data directory does it. Without a server the backend is opened, which sweeps; with
+ * `--dry-run` it is only surveyed.
  */
 async function sweep(composition: Composition, options: Options): Promise<void> {
   const dryRun = options.dryRun ?? false;
-  const { own } = addressOf(options);
   const orphans =
-    own && !runningServer(dataDirOf(options))
+    isOwnServer(options) && !runningServer(dataDirOf(options))
       ? await sweepAlone(composition, options, dryRun)
       : (
           await openClient(options).transport.json<Orphans>('POST', '/v1/admin/sweep', {
@@ -101,14 +99,14 @@ async function sweep(composition: Composition, options: Options): Promise<void> 
           })
         ).orphans;
   if (options.json) return printJson({ dryRun, orphans });
-  if (orphans.length === 0) return print(colour.green('Nothing was left behind.'));
+  if (orphans.length === 0) return print(colour.green('There are no orphans.'));
   print(
     table(
       ['KIND', 'NAME'],
       orphans.map(({ kind, name }) => [kind, printable(name)]),
     ),
   );
-  print(dryRun ? `\n${orphans.length} left behind; nothing was touched.` : `\n${orphans.length} taken away.`);
+  print(dryRun ? `\n${orphans.length} orphans; none was removed.` : `\n${orphans.length} removed.`);
 }
 
 async function sweepAlone(
@@ -119,7 +117,7 @@ async function sweepAlone(
   const dataDir = dataDirOf(options);
   const orphans: Orphans['orphans'] = [];
   const dir = join(dataDir, 'engine');
-  // The local backend has everything there.
+  // The local backend keeps everything in that directory.
   const names = namesOf(options.backend).filter((name) => name !== 'local' || existsSync(dir));
   if (names.length === 0) return orphans;
   if (dryRun) return composition.surveyBackend(names.join(','), { dir });
@@ -128,7 +126,7 @@ async function sweepAlone(
     poolSize: 0,
     onSwept: (found) => orphans.push(...found),
   });
-  // Not every backend does that when it is opened.
+  // Not every backend sweeps when it is opened.
   orphans.push(...((await backend.ability('sweep')?.sweep()) ?? []));
   await backend.close();
   return orphans;
@@ -150,9 +148,8 @@ function rootFinding(): Finding {
 }
 
 /**
- * In a directory of its own, so that neither what runs nor what is kept is touched. What is on a cluster goes
- * by whose it is: there it is tried as the installation that it would be, and nothing is removed but what was
- * made.
+ * In a directory of its own, so that running sandboxes and their files are not touched. On a cluster objects
+ * belong to an installation, so there it is tried as this installation, and only its own probe is removed.
  */
 async function tryBackend(
   composition: Composition,
@@ -205,7 +202,7 @@ async function tryBackend(
   }
 }
 
-/** `wanted` is the spec to try, absent if the runtime is not to be had. */
+/** `wanted` is the spec to try; absent if this machine does not have the runtime. */
 async function tryRuntime(
   backend: OpenedBackend,
   runtime: string,
@@ -260,7 +257,7 @@ async function tryRuntime(
   }
 }
 
-/** Whether its memory goes to disk and comes back, in words. */
+/** How long hibernating and waking take, or that they do not work. */
 async function hibernates(backend: OpenedBackend, id: SandboxId, spec: SandboxSpec): Promise<string> {
   const hibernating = backend.ability('memorySnapshots');
   if (!hibernating) return 'no hibernation';

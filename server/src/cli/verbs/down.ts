@@ -1,21 +1,19 @@
-import { rm, rmdir } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/client';
 import { isAlive } from '../../lib/proc.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
+import { confirm } from '../lib/confirm.ts';
+import { removeData } from '../lib/data-directory.ts';
 import { usageError } from '../lib/failure.ts';
 import { print } from '../lib/output.ts';
 import { runningServer } from '../lib/running-server.ts';
 import {
   cliFileOf,
   dataDirOf,
-  lockFileOf,
   logFileOf,
   readFileOr,
-  serverFileOf,
   type CliFile,
   type CommonOptions,
 } from '../lib/settings.ts';
@@ -38,7 +36,7 @@ export const downVerb: Verb = (program, composition) => {
     if (options.url !== undefined)
       throw usageError('"down" stops the server of this machine and takes no --url');
     const dataDir = dataDirOf(options);
-    if (options.destroy) await confirm(dataDir, options);
+    if (options.destroy) await confirm(`Remove every sandbox and all data in ${dataDir}?`, options);
     const stopped = await stopServer(dataDir);
     if (!options.destroy) {
       print(
@@ -72,20 +70,7 @@ async function stopServer(dataDir: string): Promise<number | undefined> {
   return server.pid;
 }
 
-async function confirm(dataDir: string, options: Options): Promise<void> {
-  if (options.yes) return;
-  if (!process.stdin.isTTY)
-    throw usageError(`Cannot ask whether to remove everything in "${dataDir}"`, 'give --yes');
-  const lines = createInterface({ input: process.stdin, output: process.stderr });
-  const answer = await lines.question(`Remove every sandbox and all data in ${dataDir}? [y/N] `);
-  lines.close();
-  if (!/^y(es)?$/i.test(answer.trim())) throw new CayError('cancelled', 'Nothing was removed');
-}
-
-/**
- * What the backend has elsewhere first (mounts, cgroups, containers), then the files that are ours, and
- * nothing else.
- */
+/** First what the backend has elsewhere, such as mounts, cgroups and containers; then our own files. */
 async function destroyAll(composition: Composition, dataDir: string): Promise<void> {
   const engine = join(dataDir, 'engine');
   const { backend: name = 'local', docker } = readFileOr<CliFile>(cliFileOf(dataDir)) ?? {};
@@ -93,16 +78,5 @@ async function destroyAll(composition: Composition, dataDir: string): Promise<vo
     const backend = await composition.openBackend(name, { dir: engine, docker, poolSize: 0 });
     await backend.destroy();
   }
-  const lock = lockFileOf(dataDir);
-  const ours = [join(dataDir, 'engine'), join(dataDir, 'control'), lock, `${lock}.json`];
-  for (const path of [
-    ...ours,
-    cliFileOf(dataDir),
-    serverFileOf(dataDir),
-    logFileOf(dataDir),
-    `${logFileOf(dataDir)}.1`,
-  ])
-    await rm(path, { recursive: true, force: true });
-  // Only if nothing of somebody else's is left in it.
-  await rmdir(dataDir).catch(() => {});
+  await removeData(dataDir);
 }

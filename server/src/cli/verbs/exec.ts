@@ -1,15 +1,25 @@
+import type { Process } from '@cay/sdk/client';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
-import { execRequest, withExecOptions, withoutDashes, type ExecOptions } from '../lib/exec-options.ts';
+import {
+  execRequest,
+  withExecOptions,
+  withShellHint,
+  withoutDashes,
+  type ExecOptions,
+} from '../lib/exec-options.ts';
 import { commandExitCodeOf, reportFailure } from '../lib/failure.ts';
 import { print, printJson } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
-import { streamCommand } from '../lib/stream-command.ts';
+import { streamCommand, streamToEnd, type StreamOptions } from '../lib/stream-command.ts';
 import { pairs } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
 
 type Options = CommonOptions &
   ExecOptions & { detach?: boolean; env?: Record<string, string>; workdir?: string; user?: string };
+
+/** Of output in a result as JSON, both streams together. */
+const MOST_OUTPUT = 8 * 1024 * 1024;
 
 export const execVerb: Verb = (program) => {
   const command = program
@@ -30,7 +40,13 @@ export const execVerb: Verb = (program) => {
   withCommonOptions(command)
     .addHelpText(
       'after',
-      '\nExits with the command\'s own code, or as "cay run" does. --json shows the started command (with --detach) or its result.',
+      `
+Exits with the command's own code, or as "cay run" does. --json shows the result with at most 8 MiB of output,
+or with --detach the command that was started.
+
+  cay exec my-box -- ls -la
+  cay exec my-box -- sh -c 'ls | wc -l'
+  cay exec -d my-box -- python3 -m http.server 8000`,
     )
     .action(async (ref: string, argv: string[], options: Options) => {
       process.exitCode = await execCommand(ref, argv, options).catch((error: unknown) => {
@@ -51,15 +67,42 @@ async function execCommand(ref: string, argv: string[], options: Options): Promi
     env: { ...env, ...options.env },
   };
   if (options.detach) {
-    const launched = await sandbox.launch({ ...full, ...(options.interactive && { stdin: true }) });
+    const launched = await withShellHint(request.argv, () =>
+      sandbox.launch({ ...full, ...(options.interactive && { stdin: true }) }),
+    );
     if (options.json) printJson(launched);
     else print(launched.command.id);
     return 0;
   }
-  if (options.json) {
-    const result = await sandbox.exec(full);
-    printJson(result);
-    return result.exitCode;
-  }
-  return streamCommand(await sandbox.spawn({ ...full, stdin }), { stdin, pty: options.tty === true });
+  const command = await withShellHint(request.argv, () => sandbox.spawn({ ...full, stdin }));
+  const streaming = { sandbox, stdin, pty: options.tty === true };
+  return options.json ? collect(command, streaming) : streamCommand(command, streaming);
+}
+
+/** The whole result as one value, with as much output as fits. */
+async function collect(command: Process, options: StreamOptions): Promise<number> {
+  const begun = performance.now();
+  const output = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] };
+  let left = MOST_OUTPUT;
+  let truncated = false;
+  const { end, exitCode } = await streamToEnd(command, {
+    ...options,
+    onOutput(channel, data) {
+      const kept = data.subarray(0, left);
+      left -= kept.length;
+      truncated ||= kept.length < data.length;
+      output[channel === 'stderr' ? 'stderr' : 'stdout'].push(kept);
+    },
+  });
+  const text = (chunks: Uint8Array[]) => Buffer.concat(chunks).toString();
+  printJson({
+    id: command.id,
+    end,
+    exitCode,
+    stdout: text(output.stdout),
+    stderr: text(output.stderr),
+    truncated,
+    durationMs: Math.round(performance.now() - begun),
+  });
+  return exitCode;
 }

@@ -38,7 +38,7 @@ export const exportVerb: Verb = (program) => {
         await writeWhole(
           output,
           counted(body, (count) => progress.bytes((bytes = count))),
-          0o644,
+          { mode: 0o644 },
         );
         progress.finish();
         if (json) printJson({ file: output, bytes });

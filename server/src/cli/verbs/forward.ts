@@ -2,10 +2,11 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { CayError, type Sandbox } from '@cay/sdk/client';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
+import { errnoText } from '../lib/errno-text.ts';
 import { reportFailure, usageError } from '../lib/failure.ts';
 import { print, printJson } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
-import type { ThinWebSocket } from '../lib/transport/web-socket.ts';
+import type { WebSocket } from 'ws';
 import type { Verb } from '../verb.ts';
 
 const HIGH_BYTES = 1024 * 1024;
@@ -13,7 +14,7 @@ const HIGH_BYTES = 1024 * 1024;
 export const forwardVerb: Verb = (program) => {
   const command = program
     .command('forward')
-    .description('make a port of a sandbox a port of this machine, until Ctrl-C')
+    .description('forward a port of this machine to a port of a sandbox, until Ctrl-C')
     .argument('<sandbox>', 'id, name or beginning of an id')
     .argument(
       '<local:remote>',
@@ -59,7 +60,7 @@ async function forward(
       reject(
         new CayError(
           'failed_precondition',
-          `Cannot listen on ${address}:${local}: ${cause.code ?? cause.message}`,
+          `Cannot listen on ${address}:${local}: ${errnoText(cause.code ?? cause.message)}`,
           {
             cause,
             hint: 'choose another local port',
@@ -76,14 +77,14 @@ async function forward(
 }
 
 async function tunnel(sandbox: Sandbox, remote: number, socket: Socket): Promise<void> {
-  // What the client was given to make its sockets with.
-  const web = (await sandbox.tcp(remote)) as unknown as ThinWebSocket;
-  web.addEventListener('message', ({ data }: { data: ArrayBuffer | string }) => {
-    if (typeof data === 'string' || socket.write(new Uint8Array(data))) return;
+  // The client makes its sockets with the class that it was given.
+  const web = (await sandbox.tcp(remote)) as unknown as WebSocket;
+  web.addEventListener('message', ({ data }) => {
+    if (typeof data === 'string' || socket.write(new Uint8Array(data as ArrayBuffer))) return;
     web.pause();
     socket.once('drain', () => web.resume());
   });
-  web.addEventListener('close', ({ code, reason }: { code: number; reason: string }) => {
+  web.addEventListener('close', ({ code, reason }) => {
     if (code >= 4000) reportFailure(unreachable(sandbox, remote, reason));
     if (code === 1000) socket.end();
     else socket.destroy();
@@ -99,6 +100,6 @@ async function tunnel(sandbox: Sandbox, remote: number, socket: Socket): Promise
 
 function unreachable(sandbox: Sandbox, port: number, reason: string): CayError {
   return new CayError('unavailable', `Cannot reach port ${port} of sandbox "${sandbox.id}": ${reason}`, {
-    hint: 'does something listen there? "cay inspect" and "cay logs" tell more',
+    hint: '"cay port ls" shows the ports that something listens on',
   });
 }

@@ -1,23 +1,29 @@
 import type { CreatedKey, Key } from '@cay/sdk/client';
+import { Option } from 'commander';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, note, print, printJson, printable, table } from '../lib/output.ts';
+import { projectsOf } from '../lib/projects.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
+
+type CreateOptions = CommonOptions & { admin?: boolean; role: Key['role']; project?: string };
 
 export const keyVerb: Verb = (program) => {
   const command = program.command('key').description('API keys');
 
   withCommonOptions(command.command('ls').description('list keys')).action(async (options: CommonOptions) => {
-    const { keys } = await openClient(options).transport.json<{ keys: Key[] }>('GET', '/v1/keys');
+    const client = openClient(options);
+    const { keys } = await client.transport.json<{ keys: Key[] }>('GET', '/v1/keys');
     if (options.json) return printJson(keys);
+    const projects = new Map((await projectsOf(client)).map(({ id, name }) => [id, name]));
     const now = Date.now();
     const rows = keys.map((key) => [
       key.id,
       printable(key.name),
       key.role,
-      key.project,
+      printable(projects.get(key.project) ?? key.project),
       key.hint,
       `${formatAge(now - key.createdAtMs)} ago`,
       key.lastUsedAtMs === null ? 'never' : `${formatAge(now - key.lastUsedAtMs)} ago`,
@@ -29,19 +35,27 @@ export const keyVerb: Verb = (program) => {
     .command('create')
     .description('make a key and print it, this once')
     .argument('<name>', 'what it is for')
-    .option('--admin', 'may make keys and projects')
+    .addOption(
+      new Option('--role <role>', 'an admin may make keys and projects; metrics may read /metrics alone')
+        .choices(['member', 'admin', 'metrics'])
+        .default('member'),
+    )
+    .option('--admin', 'the same as --role admin')
     .option('--project <project>', 'id or name (default: that of the key in use)');
-  withCommonOptions(create).action(
-    async (name: string, options: CommonOptions & { admin?: boolean; project?: string }) => {
-      const { admin, project } = options;
+  withCommonOptions(create)
+    .addHelpText(
+      'after',
+      '\n  cay key create ci --project team-a\n  cay key create second-admin --role admin',
+    )
+    .action(async (name: string, options: CreateOptions) => {
+      const { admin, role, project } = options;
       const created = await openClient(options).transport.json<CreatedKey>('POST', '/v1/keys', {
-        json: { name, role: admin ? 'admin' : 'member', ...(project !== undefined && { project }) },
+        json: { name, role: admin ? 'admin' : role, ...(project !== undefined && { project }) },
       });
       if (options.json) return printJson(created);
       print(created.secret);
       note(colour.dim(`${created.key.id}; shown this once`));
-    },
-  );
+    });
 
   const remove = command
     .command('rm')

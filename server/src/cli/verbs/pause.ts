@@ -10,7 +10,7 @@ import type { Verb } from '../verb.ts';
 export const pauseVerb: Verb = (program) => {
   const command = program
     .command('pause')
-    .description('put sandboxes to rest; whoever needs one wakes it')
+    .description('pause sandboxes; the next call that needs one wakes it')
     .argument('<sandbox...>', 'ids, names or beginnings of ids')
     .addOption(
       new Option(

@@ -8,20 +8,20 @@ import type { Verb } from '../verb.ts';
 export const rollbackVerb: Verb = (program) => {
   const command = program
     .command('rollback')
-    .description('put a sandbox back to a snapshot or turn; what it is now becomes a snapshot first')
-    .argument('<sandbox>', 'its id, name or the beginning of its id')
+    .description('put a sandbox back to a snapshot or turn; a snapshot of its current state is taken first')
+    .argument('<sandbox>', 'its whole id or its name')
     .argument('<to>', 'a snapshot’s id or name, or the number of a turn')
-    .option('--memory', 'let the processes of the snapshot go on');
+    .option('--memory', 'restore the processes of the snapshot, too');
   withCommonOptions(command).action(
     async (ref: string, to: string, options: CommonOptions & { memory?: boolean }) => {
-      const sandbox = await openClient(options).sandbox(ref);
+      const sandbox = await openClient(options).sandbox(ref, { prefix: false });
       const { sandbox: info, kept } = await atSnapshot(ref, () =>
         sandbox.rollback(to, { memory: options.memory }),
       );
       if (options.json) return printJson({ sandbox: info, kept });
       print(info.name ?? info.id);
       if (kept)
-        note(`what it was is ${kept.id}; "cay rollback ${info.name ?? info.id} ${kept.id}" undoes this`);
+        note(`its state before is ${kept.id}; "cay rollback ${info.name ?? info.id} ${kept.id}" undoes this`);
     },
   );
 };

@@ -1,12 +1,13 @@
 import type { Sandbox } from '@cay/sdk/client';
 import { withCommonOptions } from '../lib/common-options.ts';
-import { execRequest, withExecOptions, type ExecOptions } from '../lib/exec-options.ts';
+import { execRequest, withExecOptions, withShellHint, type ExecOptions } from '../lib/exec-options.ts';
 import { commandExitCodeOf, reportFailure } from '../lib/failure.ts';
 import { note } from '../lib/output.ts';
 import { sandboxRequest, withSandboxOptions, type SandboxOptions } from '../lib/sandbox-options.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { streamCommand } from '../lib/stream-command.ts';
 import type { Composition, Verb } from '../verb.ts';
+import { showWaiting } from '../lib/waiting.ts';
 import { withServer } from '../lib/with-server.ts';
 
 type Options = CommonOptions & SandboxOptions & ExecOptions & { keep?: boolean; rm?: boolean };
@@ -54,9 +55,9 @@ async function runCommand(composition: Composition, argv: string[], options: Opt
   try {
     if (asked.code !== undefined) return asked.code;
     const { stdin, ...request } = execRequest(argv, options);
-    const process_ = await sandbox.spawn({ ...request, stdin });
+    const process_ = await withShellHint(argv, () => sandbox.spawn({ ...request, stdin }));
     asked.release();
-    return await streamCommand(process_, { stdin, pty: options.tty === true });
+    return await streamCommand(process_, { sandbox, stdin, pty: options.tty === true });
   } finally {
     clearInterval(renewal);
     if (options.keep) note(`kept sandbox ${sandbox.info.name ?? sandbox.id}`);
@@ -64,9 +65,10 @@ async function runCommand(composition: Composition, argv: string[], options: Opt
   }
 }
 
-function makeSandbox(composition: Composition, options: Options): Promise<Sandbox> {
+async function makeSandbox(composition: Composition, options: Options): Promise<Sandbox> {
   const lease = options.keep ? {} : { timeoutMs: LEASE_MS, onTimeout: 'destroy' as const };
-  return withServer(composition, options, (client) =>
+  using _ = showWaiting('creating a sandbox');
+  return await withServer(composition, options, (client) =>
     client.create({ ...sandboxRequest(options), ...lease }),
   );
 }

@@ -20,14 +20,22 @@ export const shellVerb: Verb = (program) => {
     .passThroughOptions()
     .option('-u, --user <user>', 'as whom')
     .option('-w, --workdir <dir>', 'where it starts');
-  withCommonOptions(command, { json: false }).action(
-    async (ref: string, argv: string[], options: Options) => {
+  withCommonOptions(command, { json: false })
+    .addHelpText(
+      'after',
+      `
+Without a terminal on standard input, the shell reads its lines from there and ends with them.
+
+  cay shell my-box
+  cay shell my-box -- python3
+  echo 'uname -a' | cay shell my-box`,
+    )
+    .action(async (ref: string, argv: string[], options: Options) => {
       process.exitCode = await openShell(ref, argv, options).catch((error: unknown) => {
         reportFailure(error);
         return commandExitCodeOf(error);
       });
-    },
-  );
+    });
 };
 
 async function openShell(
@@ -36,14 +44,20 @@ async function openShell(
   { user, workdir, ...options }: Options,
 ): Promise<number> {
   const sandbox = await openClient(options).sandbox(ref);
+  const where = { ...(user !== undefined && { user }), ...(workdir !== undefined && { workdir }) };
+  const program = argv.length > 0 ? withoutDashes(argv) : LOGIN;
+  if (!process.stdin.isTTY) {
+    // Without a terminal the shell reads its lines as a script and ends with them.
+    const shell = await sandbox.spawn({ argv: program, stdin: true, ...where });
+    return streamCommand(shell, { sandbox, stdin: true, pty: false });
+  }
   const terminal = await sandbox.shell(terminalSize(), {
-    argv: argv.length > 0 ? withoutDashes(argv) : LOGIN,
+    argv: program,
     env: {
       TERM: process.env['TERM'] ?? 'xterm-256color',
       ...(process.env['COLORTERM'] && { COLORTERM: process.env['COLORTERM'] }),
     },
-    ...(user !== undefined && { user }),
-    ...(workdir !== undefined && { workdir }),
+    ...where,
   });
-  return streamCommand(terminal, { stdin: true, pty: true });
+  return streamCommand(terminal, { sandbox, stdin: true, pty: true });
 }

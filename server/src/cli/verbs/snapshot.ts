@@ -1,11 +1,12 @@
 /** Snapshots: taking, listing, removing, and moving them as archives. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import { bytesOf, CayError, type ImportedSnapshot, type Snapshot, type SnapshotPage } from '@cay/sdk/client';
+import { bytesOf, type ImportedSnapshot, type Snapshot, type SnapshotPage } from '@cay/sdk/client';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { counted, writeWhole } from '../lib/write-whole.ts';
 import { colour, note, print, printJson, printable, table } from '../lib/output.ts';
+import { pathError } from '../lib/path-error.ts';
 import { showProgress } from '../lib/progress.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge, formatBytes, pairs } from '../lib/units.ts';
@@ -16,7 +17,7 @@ type TakeOptions = CommonOptions & { name?: string; label?: Record<string, strin
 type LoadOptions = CommonOptions & { name?: string; platform?: string; trustMemory?: boolean };
 
 const WHY_DROPPED: Record<NonNullable<ImportedSnapshot['memoryDropped']>, string> = {
-  unsigned: 'nobody has signed it; an admin can pass --trust-memory',
+  unsigned: 'it is not signed; an admin can pass --trust-memory',
   foreign: 'another installation has signed it; an admin can pass --trust-memory',
   runtime: 'the isolation that it is of is not here',
 };
@@ -76,7 +77,7 @@ export const snapshotVerb: Verb = (program) => {
 
   const remove = command
     .command('rm')
-    .description('remove snapshots that nothing stands on')
+    .description('remove snapshots that no sandbox or template needs')
     .argument('<snapshot...>', 'their ids');
   withCommonOptions(remove).action(async (ids: string[], options: CommonOptions) => {
     const { transport } = openClient(options);
@@ -102,7 +103,7 @@ export const snapshotVerb: Verb = (program) => {
     await writeWhole(
       file,
       counted(bytesOf(response), (count) => progress.bytes((bytes = count))),
-      0o600,
+      { mode: 0o600 },
     );
     progress.finish();
     if (options.json) printJson({ id, file, bytes });
@@ -116,8 +117,8 @@ export const snapshotVerb: Verb = (program) => {
     .option('--platform <name>', 'which of several backends takes it in (default: the first)')
     .option('--trust-memory', 'take in processes that this installation has not signed; needs an admin key');
   withCommonOptions(load).action(async (file: string, options: LoadOptions) => {
-    const { size } = await stat(file).catch((cause: NodeJS.ErrnoException) => {
-      throw new CayError('not_found', `Cannot read "${file}": ${cause.code ?? cause.message}`, { cause });
+    const { size } = await stat(file).catch((cause: unknown) => {
+      throw pathError('read', file, cause);
     });
     const progress = showProgress(`${file} →`, size);
     const snapshot = await openClient(options).transport.json<ImportedSnapshot>('POST', '/v1/snapshots', {

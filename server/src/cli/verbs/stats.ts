@@ -9,6 +9,9 @@ import type { Verb } from '../verb.ts';
 
 type Options = CommonOptions & { once?: boolean; interval: number };
 
+/** Between the two readings of `--once`. */
+const ONCE_MS = 250;
+
 interface Reading {
   sandbox: Sandbox;
   stats: Stats;
@@ -27,6 +30,12 @@ export const statsVerb: Verb = (program) => {
     const client = openClient(options);
     const live = process.stdout.isTTY && !options.json && !options.once;
     let before = new Map<string, Stats>();
+    if (options.once) {
+      // The share of a processor needs two readings.
+      const first = await readAll(client, refs, before);
+      before = new Map(first.map(({ sandbox, stats }) => [sandbox.id, stats]));
+      await sleep(ONCE_MS);
+    }
     for (;;) {
       const readings = await readAll(client, refs, before);
       before = new Map(readings.map(({ sandbox, stats }) => [sandbox.id, stats]));
@@ -45,7 +54,7 @@ async function readAll(client: Client, refs: string[], before: Map<string, Stats
     for await (const sandbox of Sandbox.list({ ...client.options, state: 'active' })) sandboxes.push(sandbox);
   const readings = await Promise.all(
     sandboxes.map(async (sandbox) => {
-      // Without being named, one that has just ended is no failure.
+      // A sandbox that was not named may end meanwhile.
       const stats = await sandbox.stats().catch((error: unknown) => {
         if (refs.length > 0) throw error;
       });
@@ -74,12 +83,13 @@ function show(readings: Reading[]): void {
 function text(readings: Reading[]): string {
   const rows = readings.map(({ sandbox, stats, cpuPercent }) => [
     sandbox.info.name ?? sandbox.id,
-    cpuPercent === null ? `${(stats.cpuUsageMs / 1000).toFixed(1)} s` : `${cpuPercent.toFixed(0)} %`,
+    cpuPercent === null ? '-' : `${cpuPercent.toFixed(0)} %`,
+    `${(stats.cpuUsageMs / 1000).toFixed(1)} s`,
     `${formatBytes(stats.memoryBytes)} / ${formatBytes(stats.memoryLimitBytes)}`,
     `${formatBytes(stats.diskBytes)} / ${formatBytes(stats.diskLimitBytes)}`,
     String(stats.pids),
     `${formatBytes(stats.networkRxBytes)} / ${formatBytes(stats.networkTxBytes)}`,
     String(stats.oomKills),
   ]);
-  return table(['SANDBOX', 'CPU', 'MEMORY', 'DISK', 'PIDS', 'NETWORK IN / OUT', 'OOM'], rows);
+  return table(['SANDBOX', 'CPU', 'CPU TIME', 'MEMORY', 'DISK', 'PIDS', 'NETWORK IN / OUT', 'OOM'], rows);
 }

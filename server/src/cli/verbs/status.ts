@@ -4,7 +4,7 @@ import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, print, printJson, printable } from '../lib/output.ts';
 import { runningServer } from '../lib/running-server.ts';
 import { showSandboxStatus } from '../lib/sandbox-status.ts';
-import { addressOf, dataDirOf, logFileOf, type CommonOptions } from '../lib/settings.ts';
+import { addressOf, dataDirOf, logFileOf, type Address, type CommonOptions } from '../lib/settings.ts';
 import { formatAge, formatBytes } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
 
@@ -20,24 +20,24 @@ export const statusVerb: Verb = (program) => {
   const command = program
     .command('status')
     .description(
-      `tell whether the server runs and how it is (exits with ${NOT_RUNNING} if it does not), or how a sandbox and its commands stand`,
+      `show whether the server runs and its health (exits with ${NOT_RUNNING} if it does not run), or the state of a sandbox and its commands`,
     )
     .argument('[sandbox]', 'id, name or beginning of an id');
   withCommonOptions(command).action(async (ref: string | undefined, options: CommonOptions) => {
     if (ref !== undefined) return showSandboxStatus(ref, options);
-    const { url, own } = addressOf(options);
     const dataDir = dataDirOf(options);
-    const server = own ? runningServer(dataDir) : undefined;
-    const client = openClient(options);
     let version: Version;
+    let address: Address | undefined;
     try {
-      version = await client.transport.json<Version>('GET', '/v1/version');
+      address = addressOf(options);
+      version = await openClient(options).transport.json<Version>('GET', '/v1/version');
     } catch (error) {
       if (!isCayError(error, 'unavailable')) throw error;
-      process.exitCode = NOT_RUNNING;
-      if (options.json) return printJson({ running: false, url, ...(own && { dataDir }) });
-      return print(`${colour.red('not running')} at ${url}${own ? `, data ${dataDir}` : ''}`);
+      return notRunning(address, dataDir, options);
     }
+    const { url, own } = address;
+    const client = openClient(options);
+    const server = own ? runningServer(dataDir) : undefined;
     const [health, capabilities, page] = await Promise.all([
       client.transport.json<Health>('GET', '/v1/health'),
       client.transport.json<Capabilities>('GET', '/v1/capabilities'),
@@ -83,3 +83,10 @@ export const statusVerb: Verb = (program) => {
     if (own) print(`  data       ${dataDir}, log ${logFileOf(dataDir)}`);
   });
 };
+
+function notRunning(address: Address | undefined, dataDir: string, { json }: CommonOptions): void {
+  process.exitCode = NOT_RUNNING;
+  const { url = null, own = true } = address ?? {};
+  if (json) return printJson({ running: false, url, ...(own && { dataDir }) });
+  print(`${colour.red('not running')}${url === null ? '' : ` at ${url}`}${own ? `, data ${dataDir}` : ''}`);
+}

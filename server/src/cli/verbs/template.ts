@@ -1,7 +1,8 @@
-import type { Template, TemplatePage } from '@cay/sdk/client';
+import { isCayError, type Template, type TemplatePage } from '@cay/sdk/client';
 import { atSnapshot } from '../lib/at-snapshot.ts';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
+import { withHint } from '../lib/failure.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import type { Verb } from '../verb.ts';
@@ -42,7 +43,12 @@ export const templateVerb: Verb = (program) => {
     const json = { snapshot, ...(sandbox !== undefined && { sandbox }), replace: options.replace ?? false };
     const save = () =>
       client.transport.json<Template>('PUT', `/v1/templates/${encodeURIComponent(name)}`, { json });
-    const template = await (options.sandbox === undefined ? save() : atSnapshot(options.sandbox, save));
+    const template = await (options.sandbox === undefined ? save() : atSnapshot(options.sandbox, save)).catch(
+      (error: unknown) => {
+        if (!isCayError(error, 'already_exists')) throw error;
+        throw withHint(error, 'choose another name, or give --replace');
+      },
+    );
     if (options.json) printJson(template);
     else print(template.name);
   });

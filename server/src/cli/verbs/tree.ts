@@ -1,4 +1,4 @@
-/** Draws the snapshots of a sandbox and of its forks, and which sandbox stands where. */
+/** Draws the snapshots of a sandbox and of its forks, and which snapshot each sandbox goes on from. */
 import type { SnapshotTree } from '@cay/sdk/client';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
@@ -21,7 +21,7 @@ export const treeVerb: Verb = (program) => {
 };
 
 type Node = SnapshotTree['nodes'][number];
-type Standing = SnapshotTree['start'][number];
+type Located = SnapshotTree['start'][number];
 
 /** Exported for its tests. */
 export function drawTree(tree: SnapshotTree, { self, now }: { self: string; now: number }): string[] {
@@ -32,17 +32,17 @@ export function drawTree(tree: SnapshotTree, { self, now }: { self: string; now:
     const under = parent !== null && known.has(parent) ? parent : null;
     children.set(under, [...(children.get(under) ?? []), node]);
   }
-  const lines: string[] = [`${colour.dim('start')}${standing(tree.start, self)}`];
-  // A chain of turns stays on one level; only where it branches does it go in.
+  const lines: string[] = [`${colour.dim('○ start')}${sandboxesAt(tree.start, self)}`];
+  // A chain stays on one level, each snapshot below its parent; a branch is indented.
   const draw = (nodes: Node[], indent: string) => {
     for (const [index, node] of nodes.entries()) {
       const last = index === nodes.length - 1;
       lines.push(
-        `${indent}${last && nodes.length > 1 ? '└─' : nodes.length > 1 ? '├─' : '│ '}${label(node, now)}${standing(node.sandboxes, self)}`,
+        `${indent}${nodes.length === 1 ? '' : last ? '└─' : '├─'}${label(node, now)}${sandboxesAt(node.sandboxes, self)}`,
       );
       draw(
         children.get(node.snapshot.id) ?? [],
-        nodes.length > 1 ? `${indent}${last ? '  ' : '│ '}` : indent,
+        nodes.length === 1 ? indent : `${indent}${last ? '  ' : '│ '}`,
       );
     }
   };
@@ -64,12 +64,12 @@ function label({ snapshot }: Node, now: number): string {
   const title =
     [turn !== null && `turn ${turn}`, name !== null && `"${printable(name)}"`].filter(Boolean).join(' ') ||
     CAUSES[cause];
-  return ` ${colour.yellow('●')} ${colour.bold(title)}${memory ? ' + memory' : ''} ${colour.dim(`${id} ${formatAge(now - createdAtMs)}`)}`;
+  return `${colour.yellow('●')} ${colour.bold(title)}${memory ? ' + memory' : ''} ${colour.dim(`${id} ${formatAge(now - createdAtMs)}`)}`;
 }
 
-function standing(sandboxes: Standing[], self: string): string {
-  // Its own first, then in the order in which people count.
-  const order = (one: Standing, other: Standing) =>
+function sandboxesAt(sandboxes: Located[], self: string): string {
+  // The sandbox that was asked for comes first, then by name, with numbers in their order.
+  const order = (one: Located, other: Located) =>
     Number(other.id === self) - Number(one.id === self) ||
     (one.name ?? one.id).localeCompare(other.name ?? other.id, 'en', { numeric: true });
   return sandboxes

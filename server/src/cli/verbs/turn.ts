@@ -8,7 +8,7 @@ import type { Verb } from '../verb.ts';
 export const turnVerb: Verb = (program) => {
   const command = program
     .command('turn')
-    .description('wait for running commands, keep what a sandbox is, and print the number of the turn')
+    .description('wait for running commands, take a snapshot, and print the number of the turn')
     .argument('<sandbox>', 'its id, name or the beginning of its id')
     .option('--wait <time>', 'how long running commands are waited for (default: 10s)', parseDuration)
     .option('--name <name>', 'a name as well')
@@ -25,7 +25,9 @@ export const turnVerb: Verb = (program) => {
       if (options.json) return printJson(snapshot);
       print(String(snapshot.turn));
       if (!snapshot.quiet)
-        note(`${errorColour.yellow('note:')} commands were still running; what they write is in it halfway`);
+        note(
+          `${errorColour.yellow('note:')} commands were still running; the snapshot has a part of what they write`,
+        );
     },
   );
 };

@@ -1,4 +1,5 @@
-import { chmodSync, mkdirSync, rmSync } from 'node:fs';
+import { R_OK } from 'node:constants';
+import { accessSync, existsSync, mkdirSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import { Option } from 'commander';
@@ -9,8 +10,10 @@ import type { SealedBox } from '../../lib/sealed-box.ts';
 import { bootId, lowerOomScore, processStat } from '../../lib/proc.ts';
 import { backendOption, namesOf } from '../lib/backend-option.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
+import { makeDataDirectory, removeData } from '../lib/data-directory.ts';
 import { usageError } from '../lib/failure.ts';
 import { colour, note, print } from '../lib/output.ts';
+import { pathError } from '../lib/path-error.ts';
 import { policyFlags, policyOf, withPolicyOptions, type PolicyOptions } from '../lib/policy-options.ts';
 import { quotaBoundsOf, quotaFlags, withQuotaOptions, type QuotaOptions } from '../lib/quota-options.ts';
 import {
@@ -62,10 +65,7 @@ interface Options extends CommonOptions, PolicyOptions, QuotaOptions {
   logLevel: string;
 }
 
-/**
- * By which the kernel chooses whom to end when memory runs out: long after sandboxes, and not before what the
- * machine cannot do without.
- */
+/** When memory runs out the kernel ends sandboxes first, then the server, then what the machine needs. */
 const OOM_SCORE = -500;
 
 const many = (text: string, before: string[] = []) => [...before, text];
@@ -108,7 +108,7 @@ export const upVerb: Verb = (program, composition) => {
     .option('--public-url <url>', 'how clients reach the server, if not by the address it listens on')
     .option('--preview-domain <domain>', 'a domain whose subdomains are previews; may be repeated', many)
     .option('--cors-origin <origin>', 'an origin whose pages may call the API; may be repeated', many)
-    .option('--open-metrics', 'let anybody read the metrics')
+    .option('--open-metrics', 'serve the metrics without a key')
     .addOption(
       new Option('--preview-connections <number>', 'connections that visitors may hold open into one sandbox')
         .default(1000)
@@ -175,7 +175,7 @@ export const upVerb: Verb = (program, composition) => {
         .argParser(parseSize),
     )
     .addOption(
-      new Option('--reclaim <on|off>', 'whether sandboxes that nobody uses are paused when memory runs short')
+      new Option('--reclaim <on|off>', 'whether idle sandboxes are paused when memory runs short')
         .choices(['on', 'off'])
         .default('on')
         .env('CAY_RECLAIM'),
@@ -193,8 +193,13 @@ export const upVerb: Verb = (program, composition) => {
         throw usageError('"up" starts a server on this machine and takes no --url');
       if ((options.tlsCert === undefined) !== (options.tlsKey === undefined))
         throw usageError('--tls-cert and --tls-key belong together');
+      requireReadable('certificate', options.tlsCert);
+      requireReadable('private key', options.tlsKey);
+      requireReadable('backup', options.restore);
       quotaBoundsOf(options);
       const policy = policyOf(options);
+      const { prepareHost } = await import('../lib/prepare-host.ts');
+      prepareHost(namesOf(options.backend));
       await (options.detach ? upDetached(composition, options) : upForeground(composition, options, policy));
     },
   );
@@ -262,11 +267,10 @@ function flagsOf(options: Options, dataDir: string): string[] {
 async function upForeground(composition: Composition, options: Options, policy: Policy): Promise<void> {
   const dataDir = dataDirOf(options);
   const { host, port } = listenOf(options.listen);
-  mkdirSync(dataDir, { recursive: true, mode: 0o711 });
-  // Sandboxes reach their files through here; what is private is in files and directories that say so.
-  chmodSync(dataDir, 0o711);
+  const made = makeDataDirectory(dataDir);
+  const first = !['control', 'engine'].some((name) => existsSync(join(dataDir, name)));
   const { lockFile } = await import('../../lib/file-lock.ts');
-  // Taken before the backend is opened: opening sweeps what no server holds.
+  // Taken before the backend is opened: opening sweeps orphans.
   const held = lockFile(lockFileOf(dataDir), { pid: process.pid });
   if (!('lock' in held)) throw taken(dataDir, held.heldBy?.['pid']);
   const [{ serve }, { lastResort }, { serverLog }, { tracingSettings }] = await Promise.all([
@@ -276,14 +280,14 @@ async function upForeground(composition: Composition, options: Options, policy: 
     import('../../api/http/tracing/tracing-settings.ts'),
   ]);
   const log = serverLog(options.logLevel);
-  // Sandboxes have a score above 0 in any case.
-  if (!lowerOomScore(OOM_SCORE))
-    log.debug('the score by which the kernel chooses whom to end cannot be lowered here');
+  if (!lowerOomScore(OOM_SCORE)) log.debug('the OOM score cannot be lowered here');
   if (options.restore !== undefined) {
     const { restoreBackup } = await import('../../control/recovery/backup-archive.ts');
     const { createdAtMs, version } = await restoreBackup(options.restore, join(dataDir, 'control')).catch(
-      (error: unknown) => {
+      async (error: unknown) => {
         held.lock.release();
+        if (first) await removeData(dataDir, { keepLog: true });
+        made.undo();
         throw error;
       },
     );
@@ -292,6 +296,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
   const { openInstallationKey } = await import('../../records/sealing/installation-key.ts');
   let backend: OpenedBackend | undefined;
   let server: RunningServer | undefined;
+  let ready = false;
   using _lastResort = lastResort({
     onUnhandled(error) {
       if (server) server.noteUnhandled(error);
@@ -302,7 +307,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
   try {
     mkdirSync(join(dataDir, 'control'), { recursive: true, mode: 0o700 });
     const box = openInstallationKey(join(dataDir, 'control'));
-    // Runtimes and other programs that the server starts have no use for it.
+    // Runtimes and other programs that the server starts must not inherit the key.
     for (const name of ['CAY_SECRET_KEY', 'CAY_SECRET_KEY_COMMAND']) delete process.env[name];
     backend = await openBackend(composition, options, dataDir, {
       box,
@@ -312,7 +317,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
         server?.noteError(error);
       },
       onSwept(orphans) {
-        log.warn({ orphans }, 'swept what was left behind');
+        log.warn({ orphans }, 'swept orphans');
         server?.noteSwept(orphans);
       },
     });
@@ -358,13 +363,28 @@ async function upForeground(composition: Composition, options: Options, policy: 
       startedAtMs: Date.now(),
     };
     await writeFileAtomic(serverFileOf(dataDir), JSON.stringify(self));
+    ready = true;
     const signal = await stopSignal();
     log.info({ signal }, 'stopping');
     rmSync(serverFileOf(dataDir), { force: true });
     await server.close();
   } finally {
-    await backend?.close().catch((error: unknown) => log.error({ err: error }, 'closing the backend'));
+    // A first start that failed leaves nothing: no sandbox was made, and the next one prepares all of it.
+    const undone = first && !ready;
+    const closed = undone && options.backend === 'local' ? backend?.destroy() : backend?.close();
+    await closed?.catch((error: unknown) => log.error({ err: error }, 'closing the backend'));
     held.lock.release();
+    if (undone) await removeData(dataDir, { keepLog: true });
+    if (!ready) made.undo();
+  }
+}
+
+function requireReadable(what: string, file: string | undefined): void {
+  if (file === undefined) return;
+  try {
+    accessSync(file, R_OK);
+  } catch (error) {
+    throw pathError(`read the ${what}`, file, error);
   }
 }
 
@@ -429,7 +449,7 @@ function pressureOf(options: Options): Partial<PressureSettings> {
 
 const dockerOf = ({ dockerHost: host, dockerImage: image }: Options): DockerSettings => ({ host, image });
 
-/** Records may have a key that this machine's file has lost; another one then takes its place. */
+/** The file with the command line's key was lost: another key replaces it. */
 async function newKey(dataDir: string, box: SealedBox): Promise<string> {
   const [{ openDatabase }, { keyRecords }, { projectRecords }] = await Promise.all([
     import('../../records/database.ts'),
@@ -450,7 +470,7 @@ function stopSignal(): Promise<NodeJS.Signals> {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) {
       process.on(signal, (name: NodeJS.Signals) => resolve(name));
     }
-    // A terminal that goes away takes the server with it, in order.
+    // A terminal that is closed stops the server, in order.
     process.on('SIGHUP', (name: NodeJS.Signals) => resolve(name));
   });
 }
@@ -459,10 +479,14 @@ function banner(url: string, dataDir: string, options: Options, adminKey: string
   if (!process.stderr.isTTY && !process.stdout.isTTY) return;
   note(`${colour.bold('cay')} is ready at ${colour.cyan(url)}`);
   note(`  data     ${dataDir}`);
-  note(
-    `  backend  ${options.backend}, ${options.runtime ?? 'the strongest runtime there is'}, ${options.pool} kept ready`,
-  );
+  note(`  backend  ${backendText(options)}`);
   if (adminKey !== undefined) printKey(adminKey, dataDir);
+}
+
+function backendText({ backend, runtime, pool }: Options): string {
+  if (backend === 'memory') return 'memory: sandboxes are imitated in the server, without isolation';
+  const isolation = runtime ?? 'the strongest isolation it has';
+  return `${backend}, ${isolation}${namesOf(backend).includes('local') ? `, ${pool} kept ready` : ''}`;
 }
 
 function printKey(key: string, dataDir: string): void {
@@ -471,6 +495,6 @@ function printKey(key: string, dataDir: string): void {
 }
 
 function taken(dataDir: string, pid: unknown): CayError {
-  const hint = '"cay status" tells more, "cay down" stops it; --data chooses another directory';
+  const hint = '"cay status" shows it, "cay down" stops it; --data chooses another directory';
   return directoryInUse(dataDir, pid, hint);
 }

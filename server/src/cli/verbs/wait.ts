@@ -24,7 +24,12 @@ export const waitVerb: Verb = (program) => {
   withCommonOptions(command)
     .addHelpText(
       'after',
-      "\nExits with the command's own code; with 124 if the time was up and the command runs on, with 125 if the sandbox was stopped,\nfailed or went away under it. Goes on when the server is started anew meanwhile.",
+      `
+Exits with the command's own code; with 124 if the time was up and the command runs on; with 125 if the
+sandbox was stopped, failed or was removed first. Goes on when the server is restarted meanwhile.
+
+  cay wait my-box
+  cay wait my-box cmd_1f3a --timeout 10m`,
     )
     .action(async (ref: string, id: string | undefined, options: Options) => {
       try {

@@ -1,5 +1,6 @@
 import type { CreatedWebhook, Delivery, Webhook } from '@cay/sdk/client';
 import { CayError } from '@cay/sdk/client';
+import { errnoText } from '../lib/errno-text.ts';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, note, print, printJson, printable, table } from '../lib/output.ts';
@@ -11,7 +12,7 @@ const many = (text: string, before: string[] | undefined) => [...(before ?? []),
 const pathOf = (id: string) => `/v1/webhooks/${encodeURIComponent(id)}`;
 
 export const webhookVerb: Verb = (program) => {
-  const command = program.command('webhook').description('addresses that are told of events');
+  const command = program.command('webhook').description('addresses that events are sent to');
 
   const add = command
     .command('add')
@@ -42,7 +43,7 @@ export const webhookVerb: Verb = (program) => {
         String(webhook.deliveredTo),
         stateOf(webhook),
       ]);
-      print(table(['ID', 'URL', 'TYPES', 'DELIVERED', 'STATE'], rows));
+      print(table(['ID', 'URL', 'TYPES', 'UP TO EVENT', 'STATE'], rows));
     },
   );
 
@@ -61,15 +62,23 @@ export const webhookVerb: Verb = (program) => {
 
   const test = command
     .command('test')
-    .description('send an event to a webhook, and enable it again if it is taken')
+    .description('send an event to a webhook, and enable it again if it accepts that')
     .argument('<webhook-id>', 'its id');
   withCommonOptions(test).action(async (id: string, options: CommonOptions) => {
     const delivery = await openClient(options).transport.json<Delivery>('POST', `${pathOf(id)}/test`);
     if (options.json) printJson(delivery);
     else if (delivery.ok) print(`it answered ${delivery.status} after ${delivery.durationMs} ms`);
-    if (!delivery.ok) throw new CayError('unavailable', `The webhook was not taken: ${delivery.error}`);
+    if (!delivery.ok) throw notTaken(delivery);
   });
 };
+
+/** The server gives the operating system's code where there was no answer. */
+function notTaken({ error = 'no answer' }: Delivery): CayError {
+  const why = /^[A-Z][A-Z_]+$/.test(error) ? errnoText(error) : error;
+  return new CayError('unavailable', `The webhook did not accept the event: ${why}`, {
+    hint: 'check its address and what listens there',
+  });
+}
 
 function stateOf({ disabledAtMs, failingSinceMs, attempts, lastError }: Webhook): string {
   const error = printable(lastError ?? '');

@@ -7,7 +7,7 @@ export function notRunning(row: SandboxRow): CayError {
     'failed_precondition',
     `Sandbox "${row.id}" is ${row.state}${row.message ? `: ${row.message}` : ''}`,
     {
-      details: { state: row.state, ...(row.reason && { reason: row.reason }) },
+      details: { sandbox: row.name ?? row.id, state: row.state, ...(row.reason && { reason: row.reason }) },
       hint: row.state === 'destroying' ? undefined : 'start it first',
     },
   );

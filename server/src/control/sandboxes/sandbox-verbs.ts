@@ -123,9 +123,9 @@ export function sandboxVerbs({
     attend: (principal, ref) => activity.hold(lookup.find(principal, ref).id, 'client'),
     enter: async (principal, ref) => guestAccess.enter(lookup.find(principal, ref).id),
 
-    list(principal, query) {
+    list(principal, query, { allProjects = false } = {}) {
       const rows = sandboxes.list({
-        project: principal.project,
+        ...(!allProjects && { project: principal.project }),
         state: query.state,
         labels: parseLabels(query.label),
         after: query.cursor === undefined ? undefined : parseCursor(query.cursor),

@@ -55,7 +55,8 @@ export interface SandboxVerbs {
    */
   validate(principal: Principal, request: CreateSandbox): Promise<Validation>;
   get(principal: Principal, ref: string): Sandbox;
-  list(principal: Principal, query: ListSandboxes): SandboxPage;
+  /** Those of the caller's project; with `allProjects` of every one, which only an admin may ask for. */
+  list(principal: Principal, query: ListSandboxes, options?: { allProjects?: boolean }): SandboxPage;
   update(principal: Principal, ref: string, changes: UpdateSandbox): Promise<Sandbox>;
   start(principal: Principal, ref: string): Promise<Sandbox>;
   stop(principal: Principal, ref: string, options?: { graceMs?: number }): Promise<Sandbox>;

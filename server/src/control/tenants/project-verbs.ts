@@ -6,6 +6,7 @@ import {
   type UpdateProject,
 } from '@cay/sdk/protocol';
 import type { z } from 'zod';
+import type { KeyRecords } from '../../records/keys.ts';
 import type { ProjectRecords } from '../../records/projects.ts';
 import type { EventLog } from '../events/event-log.ts';
 import type { Idempotency } from './idempotency.ts';
@@ -29,6 +30,11 @@ export interface ProjectVerbs {
   ): { value: Project; repeated: boolean };
   /** Changes the quota of a project, by id or name. Needs an admin. */
   update(principal: Principal, ref: string, changes: UpdateProject): Project;
+  /**
+   * Removes a project by id or name and revokes its keys. Needs an admin. A project that is gone is removed
+   * already. Rejects `failed_precondition` for the caller's own, and while it has anything but keys.
+   */
+  remove(principal: Principal, ref: string): void;
   /** What a project takes of its quotas. Default: the principal's own. */
   usage(principal: Principal, ref?: string): QuotaUsage;
   /**
@@ -40,6 +46,7 @@ export interface ProjectVerbs {
 
 export interface ProjectVerbParts {
   projects: ProjectRecords;
+  keys: Pick<KeyRecords, 'list' | 'revoke'>;
   quota: Pick<QuotaLedger, 'usage' | 'used' | 'limit'>;
   epochs: Pick<TokenEpochs, 'revoke'>;
   events: Pick<EventLog, 'append'>;
@@ -48,6 +55,7 @@ export interface ProjectVerbParts {
 
 export function projectVerbs({
   projects,
+  keys,
   quota,
   epochs,
   events,
@@ -85,6 +93,21 @@ export function projectVerbs({
       const data = { quota: updated.quota };
       events.append({ type: 'project.updated', project: id, key: principal.key, data });
       return updated;
+    },
+    remove(principal, ref) {
+      requireAdmin(principal);
+      const project = projects.get(ref) ?? projects.byName(ref);
+      if (!project) return;
+      if (project.id === principal.project)
+        throw new CayError('failed_precondition', `Cannot remove project "${project.name}": it is your own`, {
+          hint: 'use an admin key of another project',
+        });
+      projects.requireEmpty(project.id);
+      // The records of keys remember those that were used, so each key is revoked by itself.
+      for (const { id } of keys.list(project.id)) keys.revoke(id);
+      projects.remove(project.id);
+      const data = { id: project.id, name: project.name };
+      events.append({ type: 'project.removed', project: principal.project, key: principal.key, data });
     },
     usage(principal, ref = principal.project) {
       const { id, effectiveQuota } = find(principal, ref);

@@ -11,6 +11,7 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { pack } from './pack.ts';
@@ -208,6 +209,75 @@ describe('unpack() of a hostile archive', () => {
     await expect(unpack(dir, inChunks(Buffer.alloc(BLOCK, 'z')))).rejects.toMatchObject({
       code: 'failed_precondition',
     });
+  });
+
+  it('refuses what is compressed', async () => {
+    const data = gzipSync(archive({ name: 'file', type: 'file', content: 'x'.repeat(3000) }));
+    await expect(unpack(dir, inChunks(Buffer.concat([data, Buffer.alloc(BLOCK)])))).rejects.toMatchObject({
+      code: 'failed_precondition',
+      message: expect.stringContaining('it is compressed') as string,
+    });
+    expect(await readdir(dir)).toEqual([]);
+  });
+
+  it('leaves no file that is cut off', async () => {
+    const data = archive(
+      { name: 'whole', type: 'file', content: 'x' },
+      { name: 'half', type: 'file', content: 'y'.repeat(5000) },
+    );
+    await expect(unpack(dir, inChunks(data.subarray(0, 4000)))).rejects.toThrow('Cannot unpack');
+    expect(await readdir(dir)).toEqual(['whole']);
+  });
+
+  it('does not put a file in the place of a directory, or a directory in the place of a file', async () => {
+    await mkdir(join(dir, 'a'));
+    await expect(unpack(dir, inChunks(archive({ name: 'a', type: 'file', content: 'x' })))).rejects.toThrow(
+      '"a" is there and a directory',
+    );
+    await writeFile(join(dir, 'b'), '');
+    await expect(
+      unpack(dir, inChunks(archive({ name: 'b', type: 'directory', mode: 0o755 }))),
+    ).rejects.toThrow('"b" is there and not a directory');
+    await symlink(scratch, join(dir, 'c'));
+    await expect(
+      unpack(dir, inChunks(archive({ name: 'c', type: 'directory', mode: 0o755 }))),
+    ).rejects.toThrow('"c" is there and not a directory');
+  });
+
+  it('makes hard links inside, and none through a symlink', async () => {
+    const data = archive(
+      { name: 'd', type: 'directory', mode: 0o755 },
+      { name: 'd/file', type: 'file', content: 'x' },
+      { name: 'd/same', type: 'hardlink', target: 'd/file' },
+    );
+    await unpack(dir, inChunks(data));
+    expect((await stat(join(dir, 'd/same'))).ino).toBe((await stat(join(dir, 'd/file'))).ino);
+    await writeFile(join(scratch, 'secret'), '');
+    await symlink(scratch, join(dir, 'door'));
+    await expect(unpack(dir, inChunks(hostile('link', '1', 'door/secret')))).rejects.toMatchObject({
+      code: 'permission_denied',
+    });
+  });
+
+  it('fills a directory that may not be written, and gives it its mode and time', async () => {
+    const data = archive(
+      { name: 'locked', type: 'directory', mode: 0o555, modifiedAtMs: 1_000_000_000_000 },
+      { name: 'locked/file', type: 'file', content: 'x', mode: 0o444 },
+    );
+    await unpack(dir, inChunks(data));
+    const { mode, mtimeMs } = await stat(join(dir, 'locked'));
+    expect({ mode: mode & 0o777, mtimeMs }).toEqual({ mode: 0o555, mtimeMs: 1_000_000_000_000 });
+    expect(await readFile(join(dir, 'locked/file'), 'utf8')).toBe('x');
+  });
+
+  it('refuses a climbing name of an extended header', async () => {
+    const long = `${'../'.repeat(60)}evil`;
+    await expect(
+      unpack(dir, inChunks(archive({ name: long, type: 'file', content: 'x' }))),
+    ).rejects.toMatchObject({
+      code: 'permission_denied',
+    });
+    expect(await readdir(scratch)).toEqual(['target']);
   });
 
   it('never writes beside the directory, whatever the bytes are', async () => {

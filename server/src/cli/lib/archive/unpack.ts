@@ -1,29 +1,22 @@
 /**
  * Unpacks an archive that a sandbox made, on this machine. Nothing in it is trusted.
  *
- * No entry is placed through a symlink, whoever made it: every directory on the way is looked at
- * and must be a real one. A name that is absolute or climbs ends the whole thing. Links that lead
- * outside, devices and the like are left out and told. Files belong to whoever runs this and have
- * neither setuid nor setgid.
+ * The package "tar" reads the format and writes the files. It places nothing through a symlink, of the archive
+ * or of this machine. Each entry is checked here first: a name that is absolute or climbs ends the whole copy.
+ * Links that lead outside, devices and the like are left out and reported. Files belong to the user who runs
+ * this and have neither setuid nor setgid.
  */
-import { constants, type Stats } from 'node:fs';
-import { randomUUID } from 'node:crypto';
-import { chmod, link, lstat, mkdir, open, rename, rm, symlink, unlink, utimes } from 'node:fs/promises';
+import { lstatSync, rmSync, type Stats } from 'node:fs';
+import { chmod, utimes } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { CayError } from '@cay/sdk/client';
-import { byteReader, type ByteReader } from '../../../lib/byte-reader.ts';
-import {
-  BLOCK,
-  decodeHeader,
-  decodeRecords,
-  paddingOf,
-  textAt,
-  type Entry,
-  type Extended,
-} from '../../../lib/tar/header.ts';
+import { UnpackSync, type ReadEntry } from 'tar';
+import { errnoOf, errnoText } from '../errno-text.ts';
 
-/** What a sandbox made never runs with another's rights here. */
+/** What a sandbox made never runs with the rights of another user here. */
 const PERMISSIONS = 0o777;
+/** A directory has to be writable until it is filled. */
+const OWNER_ALL = 0o700;
 
 export interface Unpacked {
   entries: number;
@@ -33,9 +26,20 @@ export interface Unpacked {
 }
 
 const MAX_EXTENSION = 1024 * 1024;
+const MAX_DEPTH = 1024;
 const MAX_LEFT_OUT = 1000;
 /** Entries without content cost the sender little, and a file each here. */
 const MAX_ENTRIES = 10_000_000;
+const FILES: ReadonlySet<string> = new Set(['File', 'OldFile', 'ContiguousFile']);
+/** What compressed data begins with. It is refused: its bytes are counted before they are unpacked. */
+const COMPRESSED = [Buffer.from([0x1f, 0x8b]), Buffer.from([0x28, 0xb5, 0x2f, 0xfd])];
+const BLOCK = 512;
+
+interface Directory {
+  path: string;
+  mode: number;
+  mtime: Date;
+}
 
 /** Precondition: `dir` exists. */
 export async function unpack(
@@ -43,52 +47,88 @@ export async function unpack(
   data: AsyncIterable<Uint8Array>,
   onProgress: (bytes: number) => void = () => {},
 ): Promise<Unpacked> {
-  const reader = byteReader(data);
   const result: Unpacked = { entries: 0, bytes: 0, leftOut: [] };
-  const directories: { path: string; entry: Entry }[] = [];
-  let extended: Extended = {};
-  try {
-    for (;;) {
-      const head = await reader.exactly(BLOCK);
-      // Zeros mark the end; so does the end itself, which some writers leave it at.
-      if (head.every((byte) => byte === 0)) break;
-      const entry = decodeHeader(head, extended);
-      if ('xgLK'.includes(entry.letter)) {
-        extended = { ...extended, ...(await readExtension(reader, entry.letter, entry.sizeBytes)) };
-        continue;
-      }
-      extended = {};
-      const parts = partsOf(entry.name);
-      const why = await place(dir, parts, entry, reader, directories);
-      if (why !== undefined && result.leftOut.length < MAX_LEFT_OUT)
-        result.leftOut.push({ name: entry.name, why });
+  const directories: Directory[] = [];
+  const state: { failure?: Error; unfinished?: string } = {};
+  const unpacker = new UnpackSync({
+    cwd: dir,
+    strict: true,
+    preservePaths: false,
+    preserveOwner: false,
+    // The mode of the entry as it is, whatever the umask of this process.
+    chmod: true,
+    processUmask: 0,
+    maxMetaEntrySize: MAX_EXTENSION,
+    maxDepth: MAX_DEPTH,
+    filter(_, read) {
+      const entry = read as ReadEntry;
       result.entries += 1;
       if (result.entries > MAX_ENTRIES) throw new Error(`it has more than ${MAX_ENTRIES} entries`);
-      if (entry.type === 'file') onProgress((result.bytes += entry.sizeBytes));
+      const parts = partsOf(entry.path);
+      if (parts.length === 0 && entry.type === 'Directory') return false;
+      const why = admit(dir, parts, entry);
+      if (why === undefined) return true;
+      if (result.leftOut.length < MAX_LEFT_OUT) result.leftOut.push({ name: parts.join('/'), why });
+      return false;
+    },
+    onReadEntry(entry) {
+      const path = join(dir, ...partsOf(entry.path));
+      if (entry.type === 'Directory')
+        directories.push({ path, mode: (entry.mode ?? 0) & PERMISSIONS, mtime: entry.mtime ?? new Date() });
+      entry.mode = ((entry.mode ?? 0o600) & PERMISSIONS) | (entry.type === 'Directory' ? OWNER_ALL : 0);
+      if (!FILES.has(entry.type)) return;
+      state.unfinished = path;
+      let left = entry.size;
+      entry.on('data', (part: Buffer) => (left -= part.length));
+      entry.on('end', () => {
+        // An entry also ends when the archive is cut off.
+        if (left > 0) return;
+        state.unfinished = undefined;
+        onProgress((result.bytes += entry.size));
+      });
+    },
+  });
+  unpacker.on('error', (error: Error) => (state.failure ??= error));
+  try {
+    for await (const chunk of plain(data)) {
+      unpacker.write(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength));
+      if (state.failure) throw state.failure;
     }
-    // Last, and the deepest first: a directory that cannot be written can still be filled before.
-    for (const { path, entry } of directories.reverse()) {
-      await chmod(path, entry.mode & PERMISSIONS);
-      await utimes(path, entry.modifiedAtMs / 1000, entry.modifiedAtMs / 1000);
+    unpacker.end();
+    if (state.failure) throw state.failure;
+    // The deepest first: what is done in a directory changes its time.
+    for (const { path, mode, mtime } of directories.reverse()) {
+      await chmod(path, mode);
+      await utimes(path, mtime, mtime);
     }
     return result;
   } catch (error) {
-    if (error instanceof CayError) throw error;
-    throw new CayError('failed_precondition', `Cannot unpack into "${dir}": ${(error as Error).message}`, {
-      cause: error,
-    });
-  } finally {
-    await reader.close();
+    // A file that is cut off is not left behind as if it were whole.
+    if (state.unfinished !== undefined) rmSync(state.unfinished, { force: true });
+    throw failureOf(dir, error);
   }
 }
 
-async function readExtension(reader: ByteReader, letter: string, size: number): Promise<Extended> {
-  if (size > MAX_EXTENSION) throw new Error('an extended header is too long');
-  const body = await reader.exactly(size);
-  await reader.exactly(paddingOf(size));
-  if (letter === 'x') return decodeRecords(body);
-  if (letter === 'L') return { path: textAt(body, 0, body.length) };
-  return letter === 'K' ? { linkpath: textAt(body, 0, body.length) } : {};
+/** Refuses what is compressed, and adds nothing: an archive that ends without its zeros is whole. */
+async function* plain(data: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+  let head: Buffer | undefined = Buffer.alloc(0);
+  for await (const chunk of data) {
+    if (!head) {
+      yield chunk;
+      continue;
+    }
+    head = Buffer.concat([head, chunk]);
+    if (head.length < BLOCK) continue;
+    requirePlain(head);
+    yield head;
+    head = undefined;
+  }
+  if (head && head.length > 0) throw new Error('it is cut off');
+}
+
+function requirePlain(head: Buffer): void {
+  if (COMPRESSED.some((magic) => head.subarray(0, magic.length).equals(magic)))
+    throw new Error('it is compressed');
 }
 
 /** Throws for a name that does not stay below. */
@@ -102,51 +142,22 @@ function partsOf(name: string): string[] {
   return parts;
 }
 
-/** Makes the entry; the reason if it was left out. Takes the entry's content in any case. */
-async function place(
-  dir: string,
-  parts: string[],
-  entry: Entry,
-  reader: ByteReader,
-  directories: { path: string; entry: Entry }[],
-): Promise<string | undefined> {
-  const path = join(dir, ...parts);
-  if (parts.length === 0) {
-    if (entry.type === 'directory') return undefined;
-    await skip(reader, entry);
-    return 'it has no name';
-  }
-  await makeParents(dir, parts.slice(0, -1));
-  const there = await statOf(path);
-  if (entry.type === 'directory') {
-    if (there && !there.isDirectory()) throw new Error(`"${entry.name}" is there and not a directory`);
-    // Until it is filled it has to be writable.
-    if (!there) await mkdir(path, { mode: 0o700 });
-    directories.push({ path, entry });
-    return undefined;
-  }
-  if (there?.isDirectory()) throw new Error(`"${entry.name}" is there and a directory`);
-  if (entry.type === 'file') {
-    await writeContent(path, entry, reader);
-    return undefined;
-  }
-  if (entry.type === 'symlink') {
-    if (!staysInside(parts, entry.target)) return `it leads to "${entry.target}", outside`;
-    if (there) await unlink(path);
-    await symlink(entry.target, path);
-    return undefined;
-  }
-  if (entry.type === 'hardlink') {
-    const target = partsOf(entry.target);
-    await requireDirectories(dir, target.slice(0, -1));
-    const from = join(dir, ...target);
-    if (!(await statOf(from))?.isFile()) return `"${entry.target}", which it is a link to, is no file`;
-    if (there) await unlink(path);
-    await link(from, path);
-    return undefined;
-  }
-  await skip(reader, entry);
-  return 'it is a device or something else that is not copied';
+/** The reason to leave an entry out. Throws for what ends the whole copy. */
+function admit(dir: string, parts: readonly string[], entry: ReadEntry): string | undefined {
+  if (parts.length === 0) return 'it has no name';
+  const isDirectory = entry.type === 'Directory';
+  const there = statOf(join(dir, ...parts));
+  if (there && there.isDirectory() !== isDirectory)
+    throw new Error(`"${parts.join('/')}" is there and ${isDirectory ? 'not a directory' : 'a directory'}`);
+  if (isDirectory || FILES.has(entry.type)) return undefined;
+  const target = entry.linkpath ?? '';
+  if (entry.type === 'SymbolicLink')
+    return staysInside(parts, target) ? undefined : `it leads to "${target}", outside`;
+  if (entry.type !== 'Link') return 'it is a device or something else that is not copied';
+  const from = partsOf(target);
+  requireDirectories(dir, from.slice(0, -1));
+  if (from.length > 0 && statOf(join(dir, ...from))?.isFile()) return undefined;
+  return `"${target}", which it is a link to, is no file`;
 }
 
 /**
@@ -161,81 +172,35 @@ export function staysInside(parts: readonly string[], target: string): boolean {
   return up <= parts.length - 1 && !steps.slice(up).includes('..');
 }
 
-/** The file gets its name when it is whole: one that is cut off leaves what was there. */
-async function writeContent(path: string, entry: Entry, reader: ByteReader): Promise<void> {
-  const temporary = join(dirname(path), `.cay-${randomUUID()}`);
+function requireDirectories(dir: string, parts: readonly string[]): void {
+  let path = dir;
+  for (const part of parts) {
+    path = join(path, part);
+    if (!statOf(path)?.isDirectory()) throw through(path);
+  }
+}
+
+function statOf(path: string): Stats | undefined {
   try {
-    await writeNew(temporary, entry, reader);
-    await rename(temporary, path);
+    return lstatSync(path, { throwIfNoEntry: false });
   } catch (error) {
-    await rm(temporary, { force: true });
+    // A part of the path is no directory; placing the entry fails with the reason.
+    if (errnoOf(error) === 'ENOTDIR') return undefined;
     throw error;
   }
 }
 
-async function writeNew(path: string, entry: Entry, reader: ByteReader): Promise<void> {
-  // With O_EXCL a link that appears meanwhile is not followed.
-  const file = await open(
-    path,
-    constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW,
-    0o600,
-  );
-  try {
-    for (let left = entry.sizeBytes; left > 0;) {
-      const part = await reader.some(left);
-      if (part.length === 0) throw new Error('it is cut off');
-      await file.writeFile(part);
-      left -= part.length;
-    }
-    const padding = paddingOf(entry.sizeBytes);
-    if ((await reader.exactly(padding)).length < padding) throw new Error('it is cut off');
-    await file.chmod(entry.mode & PERMISSIONS);
-    await file.utimes(entry.modifiedAtMs / 1000, entry.modifiedAtMs / 1000);
-  } finally {
-    await file.close();
-  }
-}
-
-async function skip(reader: ByteReader, entry: Entry): Promise<void> {
-  for (let left = entry.sizeBytes + paddingOf(entry.sizeBytes); left > 0;) {
-    const part = await reader.some(left);
-    if (part.length === 0) throw new Error('it is cut off');
-    left -= part.length;
-  }
-}
-
-async function makeParents(dir: string, parts: string[]): Promise<void> {
-  let path = dir;
-  for (const part of parts) {
-    path = join(path, part);
-    const there = await statOf(path);
-    if (!there) await mkdir(path);
-    else requireDirectory(path, there);
-  }
-}
-
-async function requireDirectories(dir: string, parts: string[]): Promise<void> {
-  let path = dir;
-  for (const part of parts) {
-    path = join(path, part);
-    requireDirectory(path, await statOf(path));
-  }
-}
-
-function requireDirectory(path: string, there: Stats | undefined): void {
-  if (there?.isDirectory()) return;
-  throw new CayError(
-    'permission_denied',
-    `Refused to unpack through "${path}": it is ${there?.isSymbolicLink() ? 'a symlink' : 'no directory'}`,
-    {
-      hint: `remove it, or copy to another place than "${dirname(path)}"`,
-    },
-  );
-}
-
-async function statOf(path: string): Promise<Stats | undefined> {
-  return lstat(path).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT') return undefined;
-    throw error;
+function through(path: string): CayError {
+  return new CayError('permission_denied', `Refused to unpack through "${path}": it is not a directory`, {
+    hint: `remove it, or copy to another place than "${dirname(path)}"`,
   });
+}
+
+function failureOf(dir: string, error: unknown): CayError {
+  if (error instanceof CayError) return error;
+  const { symlink, message, code } = error as Error & { symlink?: string; code?: string };
+  if (typeof symlink === 'string') return through(symlink);
+  const errno = errnoOf(error);
+  const why = errno === undefined || code?.startsWith('TAR_') ? message : errnoText(errno);
+  return new CayError('failed_precondition', `Cannot unpack into "${dir}": ${why}`, { cause: error });
 }

@@ -7,8 +7,8 @@ import type { FilePair, Sides } from './sides.ts';
 
 /** Compares the files of one comparison, off the event loop. */
 export interface Differ extends Disposable {
-  /** The file's part of a patch. */
-  patch(pair: FilePair): Promise<Uint8Array>;
+  /** The file's part of a patch. `shown` has the paths that are written into it, where they are others. */
+  patch(pair: FilePair, shown?: FilePair): Promise<Uint8Array>;
   count(pair: FilePair): Promise<FileCounts>;
 }
 
@@ -38,7 +38,7 @@ export function openDiffer(options: Pick<Sides, 'before' | 'after'> & Bounds, si
     return before && after ? { before, after } : 'large';
   }
 
-  async function run(kind: DiffJob['kind'], pair: FilePair): Promise<DiffAnswer> {
+  async function run(kind: DiffJob['kind'], pair: FilePair, shown = pair): Promise<DiffAnswer> {
     const contents = await contentsOf(pair);
     signal?.throwIfAborted();
     if (spentMs > MOST_MS) {
@@ -49,7 +49,7 @@ export function openDiffer(options: Pick<Sides, 'before' | 'after'> & Bounds, si
     thread ??= takeDiffThread();
     const { answer, ms } = await thread.run({
       kind,
-      pair,
+      pair: shown,
       ...(contents && { contents }),
       bounds,
       careful: spentMs < CAREFUL_MS,
@@ -60,8 +60,8 @@ export function openDiffer(options: Pick<Sides, 'before' | 'after'> & Bounds, si
   }
 
   return {
-    async patch(pair) {
-      return ((await run('patch', pair)) as Extract<DiffAnswer, { patch: unknown }>).patch;
+    async patch(pair, shown) {
+      return ((await run('patch', pair, shown)) as Extract<DiffAnswer, { patch: unknown }>).patch;
     },
     async count(pair) {
       return ((await run('count', pair)) as Extract<DiffAnswer, { counts: unknown }>).counts;

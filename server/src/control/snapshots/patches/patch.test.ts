@@ -234,6 +234,32 @@ describe('patches', () => {
     ]);
   });
 
+  it('are relative to a directory, where files come from outside and go there', async () => {
+    const before: Leaves = new Map([
+      ['/app/src/a', leaf('one\n')],
+      ['/app/left', leaf('left\n')],
+      ['/came', leaf('came\n')],
+      ['/other', leaf('x')],
+    ]);
+    const after: Leaves = new Map([
+      ['/app/src/a', leaf('two\n')],
+      ['/app/came', leaf('came\n')],
+      ['/left', leaf('left\n')],
+      ['/other', leaf('y')],
+    ]);
+    const renames = new Map([
+      ['/app/came', '/came'],
+      ['/left', '/app/left'],
+    ]);
+    const options = { ...sides(before, after, renames), relativeTo: '/app' };
+    const patch = Buffer.concat(await Array.fromAsync(patchOf(options)));
+    const root = join(put(before), 'app');
+    const env = { ...process.env, GIT_CEILING_DIRECTORIES: dir };
+    execFileSync('git', ['apply', '-'], { cwd: root, input: patch, env, stdio: 'pipe' });
+    expect(get(root)).toEqual(get(join(put(after), 'app')));
+    expect(patch.toString()).not.toContain('other');
+  });
+
   it('are what git would have written', async () => {
     const patch = await text(
       sides(

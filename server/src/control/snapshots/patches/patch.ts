@@ -6,12 +6,14 @@ import { CayError } from '@cay/sdk/protocol';
 import type { Bounds } from './contrast.ts';
 import { openDiffer, type Differ } from './differ.ts';
 import { renameHead } from './file-patch.ts';
-import { moves, type Sides } from './sides.ts';
+import { moves, type FilePair, type Sides } from './sides.ts';
 
 export interface PatchOptions extends Sides, Bounds {
   /** The paths of all files and symlinks that are below a directory afterwards. */
   files(path: string): AsyncIterable<string>;
   signal?: AbortSignal;
+  /** Writes paths relative to this directory, and leaves out what is outside. Default: the root. */
+  relativeTo?: string;
   /** Of the patch. Default 1,073,741,824. Rejects `resource_exhausted` beyond. */
   maxBytes?: number;
 }
@@ -43,6 +45,7 @@ export async function* patchOf(options: PatchOptions): AsyncGenerator<Uint8Array
 
 async function* patches(options: PatchOptions, differ: Differ): AsyncGenerator<Uint8Array, void, undefined> {
   const places = moves();
+  const shown = shownBelow(options.relativeTo);
   /** Files that went along with their directory, until it turns out that more has become of them. */
   const along = new Set<string>();
   let alongBytes = 0;
@@ -60,7 +63,44 @@ async function* patches(options: PatchOptions, differ: Differ): AsyncGenerator<U
           );
       }
     }
-    if (change.type === 'file' || change.type === 'symlink') yield await differ.patch(places.pair(change));
+    if (change.type !== 'file' && change.type !== 'symlink') continue;
+    const pair = inside(places.pair(change), shown);
+    if (pair) yield await differ.patch(pair, shownPair(pair, shown));
   }
-  for (const path of along) yield Buffer.from(renameHead(places.before(path), path, 100).join(''), 'latin1');
+  for (const path of along) {
+    const [from, to] = [shown(places.before(path)), shown(path)];
+    if (to === undefined) continue;
+    if (from === undefined)
+      throw new CayError(
+        'failed_precondition',
+        `"${path}" came with its directory from outside "${options.relativeTo}"`,
+        { hint: 'leave out "relative"' },
+      );
+    yield Buffer.from(renameHead(from, to, 100).join(''), 'latin1');
+  }
+}
+
+/** The path as it is written, with a slash in front; undefined for one outside. */
+type Shown = (path: string) => string | undefined;
+
+function shownBelow(directory: string | undefined): Shown {
+  if (directory === undefined || directory === '/') return (path) => path;
+  const prefix = directory.replace(/\/+$/, '');
+  return (path) => (path.startsWith(`${prefix}/`) ? path.slice(prefix.length) : undefined);
+}
+
+/** A file that came from outside is new here, and one that went outside is gone. */
+function inside({ change, oldPath, newPath }: FilePair, shown: Shown): FilePair | undefined {
+  const old = oldPath !== undefined && shown(oldPath) !== undefined ? { oldPath } : {};
+  const now = newPath !== undefined && shown(newPath) !== undefined ? { newPath } : {};
+  const pair = { change, ...old, ...now };
+  return 'oldPath' in pair || 'newPath' in pair ? pair : undefined;
+}
+
+function shownPair({ change, oldPath, newPath }: FilePair, shown: Shown): FilePair {
+  return {
+    change,
+    ...(oldPath !== undefined && { oldPath: shown(oldPath)! }),
+    ...(newPath !== undefined && { newPath: shown(newPath)! }),
+  };
 }

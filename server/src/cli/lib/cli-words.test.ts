@@ -1,0 +1,77 @@
+import { CayError, type CayErrorOptions, type ErrorCode } from '@cay/sdk/protocol';
+import { describe, expect, it } from 'vitest';
+import { inCliWords } from './cli-words.ts';
+
+const words = (code: ErrorCode, details: Record<string, unknown>, more: CayErrorOptions = {}) => {
+  const { message, hint } = inCliWords(new CayError(code, 'As the API has it', { details, ...more }));
+  return { message, hint };
+};
+const issue = (path: string, more: object = {}) => ({ issues: [{ path, message: 'must be nice', ...more }] });
+
+describe('inCliWords()', () => {
+  it.each([
+    [
+      issue('limits.memoryBytes', { code: 'too_small', minimum: 16_777_216 }),
+      '--memory must be at least 16m',
+    ],
+    [issue('limits.cpus', { code: 'too_big', maximum: 512 }), '--cpus must be at most 512'],
+    [issue('timeoutMs', { code: 'too_big', maximum: 31_536_000_000 }), '--timeout must be at most 365d'],
+    [issue('name', { code: 'invalid_format' }), '--name is not valid: must be nice'],
+    [issue('labels.some-key', { code: 'too_big', maximum: 3 }), '--label is not valid: must be nice'],
+  ])('names the flag of a field: %j', (details, message) => {
+    expect(words('invalid_argument', details).message).toBe(message);
+  });
+
+  it('leaves fields that have no flag as they are', () => {
+    expect(words('invalid_argument', issue('something.else')).message).toBe('As the API has it');
+  });
+
+  it('writes limits and quotas as sizes', () => {
+    expect(
+      words('invalid_argument', { limit: 'memoryBytes', asked: 4 * 1024 ** 3, maximum: 2 * 1024 ** 3 }),
+    ).toEqual({
+      message: "--memory 4g is above the operator's maximum of 2g",
+      hint: 'ask for at most 2g; the operator sets the maximum with --max-limit of "cay up"',
+    });
+    const quota = { quota: 'memoryBytes', limit: 3 * 1024 ** 3, used: 2 * 1024 ** 3, asked: 2 * 1024 ** 3 };
+    expect(words('resource_exhausted', quota).message).toBe(
+      "The project's quota for memory is 3.0 GiB: 2.0 GiB in use, 2.0 GiB more asked for",
+    );
+  });
+
+  it('says how to start a sandbox, and which variable has the key', () => {
+    expect(
+      words('failed_precondition', { state: 'stopped', sandbox: 'box' }, { hint: 'start it first' }),
+    ).toEqual({
+      message: 'As the API has it',
+      hint: 'start it with "cay start box"',
+    });
+    expect(words('unauthenticated', {}, { hint: 'send a header' }).hint).toContain('CAY_API_KEY');
+    expect(words('failed_precondition', { unencrypted: true }).hint).toContain('--insecure');
+  });
+
+  it.each([
+    ['ECONNREFUSED', 'nothing listens there', 'cay up'],
+    ['ENOTFOUND', 'the name is unknown', 'check the name'],
+    ['DEPTH_ZERO_SELF_SIGNED_CERT', 'its certificate is not trusted', 'NODE_EXTRA_CA_CERTS'],
+    ['ERR_SSL_WRONG_VERSION_NUMBER', 'it does not speak TLS', 'http://'],
+  ])('says why a server cannot be reached: %s', (code, why, hint) => {
+    const cause = new TypeError('fetch failed', { cause: Object.assign(new Error('x'), { code }) });
+    const said = words('unavailable', { url: 'https://x' }, { cause });
+    expect(said.message).toBe(`Cannot reach the server at https://x: ${why}`);
+    expect(said.hint).toContain(hint);
+  });
+
+  it('shows no raw code of the operating system', () => {
+    const raw = Object.assign(new Error("EACCES: permission denied, open '/x'"), {
+      code: 'EACCES',
+      syscall: 'open',
+      path: '/x',
+    });
+    expect(inCliWords(raw)).toMatchObject({
+      code: 'permission_denied',
+      message: 'Cannot open "/x": permission denied',
+    });
+    expect(inCliWords(new Error('boom'))).toMatchObject({ code: 'internal', message: 'boom' });
+  });
+});

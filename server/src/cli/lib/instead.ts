@@ -1,0 +1,66 @@
+/** What to use in place of flags and verbs that other tools have and Cay does not. */
+const COPY = 'sandboxes have no mounts: copy files in with "cay cp ./dir SANDBOX:/home/user/dir"';
+const PORT =
+  'expose a port with "cay create --port 8000" or "cay port add SANDBOX 8000"; "cay forward" brings it here';
+const IMAGE = 'sandboxes start from a template: --template NAME; "cay template ls" lists them';
+const NETWORK =
+  'sandboxes have no network by default, and no flag of "cay run" changes that; "cay forward" leads in';
+
+const FLAGS: Record<string, string> = {
+  '-v': COPY,
+  '--volume': COPY,
+  '--mount': COPY,
+  '-p': PORT,
+  '--publish': PORT,
+  '--port': PORT,
+  '--image': IMAGE,
+  '--network': NETWORK,
+  '--net': NETWORK,
+  '-d': '"cay create -- COMMAND" starts a command with a sandbox and leaves it running; "cay exec -d" in one that exists',
+  '--detach':
+    '"cay create -- COMMAND" starts a command with a sandbox and leaves it running; "cay exec -d" in one that exists',
+  '--privileged': 'sandboxes have no privileges on the host; --user root is root inside',
+  '--restart': '"cay create --on-boot start" starts a sandbox again after the machine was restarted',
+  '--env-file': 'give variables one by one with -e KEY=VALUE, or -e KEY to pass on your own',
+  '--entrypoint': 'the command is what follows --',
+  '--format': '--json shows everything',
+  '--cwd': '--workdir DIR',
+  '--tail': '"cay logs" has --tail SIZE, "cay events" has --tail NUMBER',
+};
+
+const VERBS: Record<string, string> = {
+  build: '"cay template save NAME SNAPSHOT" makes a template of a snapshot',
+  commit: '"cay snapshot take SANDBOX"',
+  connect: '"cay shell SANDBOX"',
+  delete: '"cay rm SANDBOX"',
+  destroy: '"cay rm SANDBOX"',
+  history: '"cay tree SANDBOX"',
+  image: '"cay template ls"',
+  images: '"cay template ls"',
+  info: '"cay inspect SANDBOX", or "cay status" for the server',
+  keys: '"cay key ls"',
+  list: '"cay ls"',
+  load: '"cay snapshot load FILE"',
+  login: 'set CAY_URL and CAY_API_KEY; "cay key create NAME" makes a key',
+  open: '"cay port ls SANDBOX" shows addresses to open',
+  pull: 'templates are on the server: "cay template ls"',
+  remove: '"cay rm SANDBOX"',
+  restart: '"cay stop SANDBOX" and "cay start SANDBOX"',
+  save: '"cay snapshot save SNAPSHOT FILE"',
+  serve: '"cay up"',
+  server: '"cay up"',
+  show: '"cay inspect SANDBOX"',
+  snapshots: '"cay snapshot ls"',
+  ssh: '"cay shell SANDBOX"',
+  templates: '"cay template ls"',
+  top: '"cay stats" shows what sandboxes use, "cay ps SANDBOX" the commands of one',
+  unpause: '"cay resume SANDBOX"',
+};
+
+export function insteadOfFlag(flag: string): string | undefined {
+  return Object.hasOwn(FLAGS, flag) ? FLAGS[flag] : undefined;
+}
+
+export function insteadOfVerb(verb: string): string | undefined {
+  return Object.hasOwn(VERBS, verb) ? VERBS[verb] : undefined;
+}

@@ -1,0 +1,59 @@
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { prepareHost } from './prepare-host.ts';
+
+/** A repository whose scripts only say that they were run. */
+let root: string;
+const log = () =>
+  existsSync(join(root, 'log')) ? readFileSync(join(root, 'log'), 'utf8').trim().split('\n') : [];
+const script = (name: string, then = '') => {
+  writeFileSync(join(root, 'scripts', name), `#!/bin/sh\necho ${name} >> ${root}/log\n${then}\n`);
+  chmodSync(join(root, 'scripts', name), 0o755);
+};
+beforeEach(() => {
+  root = mkdtempSync('/tmp/cay-host-');
+  for (const dir of ['scripts', 'bin', 'guest/target/release'])
+    mkdirSync(join(root, dir), { recursive: true });
+  script('build-guest');
+  script('install-host');
+});
+afterEach(() => rmSync(root, { recursive: true, force: true }));
+
+const prepare = (backends: string[], isRoot = true) =>
+  prepareHost(backends, { root, isRoot, path: [join(root, 'bin')] });
+const guest = () => writeFileSync(join(root, 'guest/target/release/cay-guest'), '');
+const programs = () =>
+  ['runsc', 'runc', 'mkfs.btrfs'].forEach((name) => writeFileSync(join(root, 'bin', name), ''));
+
+describe('prepareHost()', () => {
+  it('runs nothing when nothing is missing, and nothing for backends elsewhere', () => {
+    prepare(['memory']);
+    prepare(['kubernetes-job']);
+    guest();
+    programs();
+    prepare(['local', 'docker']);
+    expect(log()).toEqual([]);
+  });
+
+  it('builds the guest, and installs packages for the local backend as root', () => {
+    prepare(['docker']);
+    expect(log()).toEqual(['build-guest']);
+    guest();
+    prepare(['local'], false);
+    expect(log()).toEqual(['build-guest']);
+    prepare(['local']);
+    expect(log()).toEqual(['build-guest', 'install-host']);
+  });
+
+  it('names the script that failed', () => {
+    script('build-guest', 'exit 1');
+    expect(() => prepare(['local'])).toThrow('Failed while building the guest');
+  });
+
+  it('does nothing in a package, which has no scripts', () => {
+    rmSync(join(root, 'scripts'), { recursive: true });
+    prepare(['local']);
+    expect(log()).toEqual([]);
+  });
+});

@@ -1,0 +1,40 @@
+/** Quotas as people write and read them: `memory=8g`. */
+import type { ProjectUsage, Quota, SomeQuota } from '@cay/sdk/client';
+import { QUOTAS, QUOTA_NAMES, quotasIn } from './quota-options.ts';
+import { formatBytes, formatSize, parseSize } from './units.ts';
+
+export { QUOTA_NAMES };
+
+const KEYS = Object.keys(QUOTAS) as (keyof Quota)[];
+
+export function parseQuotas(pairs: readonly string[]): SomeQuota {
+  return quotasIn('The quota', pairs);
+}
+
+/** Those that are bounded, with the bound as it would be written. */
+export function quotaRows(quota: Quota): [name: string, value: string][] {
+  return KEYS.flatMap((key) => {
+    const value = quota[key];
+    return value === null ? [] : [[QUOTAS[key][0], textOf(key, value)]];
+  });
+}
+
+/** Of each quota, what is in use and the bound, if there is one. */
+export function usageRows(usage: ProjectUsage): [name: string, used: string, limit: string | undefined][] {
+  return KEYS.flatMap((key) => {
+    const found = usage[key];
+    if (!found) return [];
+    return [
+      [QUOTAS[key][0], textOf(key, found.used), found.limit === null ? undefined : textOf(key, found.limit)],
+    ];
+  });
+}
+
+function textOf(key: keyof Quota, value: number): string {
+  return QUOTAS[key][1] === parseSize ? sizeText(value) : String(value);
+}
+
+/** Shares of a disk are no round numbers. */
+function sizeText(bytes: number): string {
+  return bytes > 0 && bytes % 1024 ** 2 === 0 ? formatSize(bytes) : formatBytes(bytes).replace(' ', '');
+}
