@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { CayEventSchema } from './resource.ts';
+import { CayEventSchema } from './event.ts';
 
 /**
  * The audit: every event with its hash, which is over the event itself and over the hash of the one before

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { CommandIdSchema } from './id.ts';
-import { AbsolutePathSchema, EnvSchema, UserSchema, execText } from './sandbox.ts';
+import { AbsolutePathSchema, EnvSchema, UserSchema, execText } from './spec.ts';
+import { PortSchema } from './port.ts';
 import { SIGNALS, type Signal } from './signal.ts';
 
 /**
@@ -97,3 +98,54 @@ export interface CommandInfo {
 }
 
 export const SignalSchema = z.enum(Object.keys(SIGNALS) as [Signal, ...Signal[]]);
+
+/** The result of a command that was waited for. `truncated` says that output beyond the bound was dropped. */
+export const ExecResultSchema = z.object({
+  id: z.string(),
+  end: CommandEndSchema,
+  exitCode: z.int().describe('As a shell would show it: see `shellExitCode`.'),
+  stdout: z.string(),
+  stderr: z.string(),
+  truncated: z.boolean(),
+  durationMs: z.number(),
+});
+export type ExecResult = z.infer<typeof ExecResultSchema>;
+
+/** One event of a streamed command. `offset` counts bytes, also where `data` is text. */
+export const ExecEventSchema = z.discriminatedUnion('type', [
+  z.object({ type: z.literal('started'), id: z.string(), pid: z.int(), existing: z.boolean() }),
+  z.object({ type: z.enum(['stdout', 'stderr', 'pty']), offset: z.int(), data: z.string() }),
+  z.object({ type: z.literal('gap'), offset: z.int(), bytes: z.int() }),
+  z.object({ type: z.literal('end'), end: CommandEndSchema, exitCode: z.int() }),
+  z.object({ type: z.literal('error'), error: z.object({ code: z.string(), message: z.string() }) }),
+]);
+export type ExecEvent = z.infer<typeof ExecEventSchema>;
+
+/** How output is written in JSON: `base64` for output that is not text. */
+export const OutputEncodingSchema = z.enum(['utf8', 'base64']);
+export type OutputEncoding = z.infer<typeof OutputEncodingSchema>;
+
+const MOST_WAITED_BYTES = 8 * 1024 * 1024;
+
+/** The body that starts a command: the request to the guest, and input that is known beforehand. */
+export const ExecBodySchema = ExecRequestSchema.safeExtend({
+  input: z
+    .string()
+    .max(8 * 1024 * 1024)
+    .optional()
+    .describe('Text for standard input, which is then closed.'),
+  encoding: OutputEncodingSchema.optional(),
+  maxOutputBytes: z
+    .int()
+    .min(1024)
+    .max(
+      MOST_WAITED_BYTES,
+      `it is at most ${MOST_WAITED_BYTES}: stream the output, or leave the command running and read it, for more`,
+    )
+    .optional()
+    .describe(
+      'How much output an answer that waits may hold, both streams together. Default 1 MiB, at most 8 MiB: a stream has no such bound.',
+    ),
+  expose: PortSchema.optional().describe('Makes this port reachable when the command is launched.'),
+});
+export type ExecBody = z.infer<typeof ExecBodySchema>;

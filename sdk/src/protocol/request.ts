@@ -1,19 +1,13 @@
 import { z } from 'zod';
 import { CommandEndSchema, ExecRequestSchema, PtySizeSchema, SignalSchema } from './command.ts';
 import { FileInfoSchema } from './file.ts';
-import {
-  PAUSES,
-  CayEventSchema,
-  ExposedPortSchema,
-  KeyRoleSchema,
-  KeySchema,
-  PortSchema,
-  PortVisibilitySchema,
-  ProjectSchema,
-  QuotaSchema,
-  SomeQuotaSchema,
-} from './resource.ts';
-import { AbsolutePathSchema, UserSchema, execText } from './sandbox.ts';
+import { CayEventSchema } from './event.ts';
+import { KeyRoleSchema, KeySchema } from './key.ts';
+import { ExposedPortSchema, PortSchema, PortVisibilitySchema } from './port.ts';
+import { ProjectSchema } from './project.ts';
+import { QuotaSchema, SomeQuotaSchema } from './quota.ts';
+import { PAUSES } from './sandbox.ts';
+import { AbsolutePathSchema, UserSchema, execText } from './spec.ts';
 import { TemplateSchema } from './snapshot.ts';
 
 /** The bodies that the API takes and gives beside its nouns. */

@@ -1,121 +1,187 @@
 import { z } from 'zod';
-
-const KiB = 1024;
-const MiB = 1024 * KiB;
-const GiB = 1024 * MiB;
-
-const LIMITS = {
-  cpus: z.number().min(0.05).max(1024).nullable().describe("Cores; fractions are shares of one core's time."),
-  memoryBytes: z
-    .int()
-    .min(16 * MiB)
-    .max(64 * 1024 * GiB)
-    .nullable()
-    .describe(
-      "The sandbox's processes together. The kernel, or the guest under gVisor, ends the greediest one beyond it.",
-    ),
-  diskBytes: z
-    .int()
-    .min(16 * MiB)
-    .max(1024 * 1024 * GiB)
-    .nullable()
-    .describe("Everything written to the sandbox's own disk."),
-  pids: z.int().min(8).max(4_000_000).nullable().describe('Processes and threads alive at once.'),
-  openFiles: z.int().min(64).max(1_048_576).describe('Open files of one process.'),
-};
+import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
+import { ExposedPortSchema, PortSchema, PortVisibilitySchema } from './port.ts';
+import { RetentionSchema, SnapshotSchema } from './snapshot.ts';
+import { LabelsSchema, LimitsSchema, SandboxSpecSchema, SomeLimitsSchema } from './spec.ts';
 
 /**
- * What a sandbox may use. Each limit is enforced by the backend or refused by its `validate`;
- * none is ever taken and ignored. `null` means no limit other than the machine's own.
+ * The states of a sandbox, as the control plane records them.
+ *
+ *     creating ──▶ active ◀──▶ stopped
+ *        │         ▲ │ ▲          │
+ *        │         │ │ └▶ paused ─┤
+ *        ▼         ▼ ▼            │
+ *     (gone)      failed ─────────┤
+ *                    │            │
+ *                    └─▶ destroying ──▶ (gone)
+ *
+ * A paused sandbox wakes by itself when a caller needs it; a stopped one has to be started. A fork of a stopped
+ * sandbox is stopped, and a rollback to a snapshot with memory makes a stopped or failed sandbox paused.
  */
-export const LimitsSchema = z
+export const SANDBOX_STATES = ['creating', 'active', 'paused', 'stopped', 'failed', 'destroying'] as const;
+export type SandboxState = (typeof SANDBOX_STATES)[number];
+
+/** The pause levels, from the quickest to wake to the cheapest to keep. */
+export const PAUSES = [
+  /** The processes stand still in memory. */
+  'frozen',
+  /** Only files are kept, on a volume. A wake starts the sandbox again. */
+  'suspended',
+  /** The memory is an image on disk. There is no process. */
+  'hibernated',
+  /** Everything is in the archive store, and nothing on the machine. */
+  'archived',
+] as const;
+export type Pause = (typeof PAUSES)[number];
+
+/**
+ * When an idle sandbox is paused or removed. A sandbox is idle while no command of a caller runs, no client is
+ * attached, no preview is visited, it takes hardly any processor time, and it has no lease. Each time counts
+ * from the last use; null means never.
+ */
+const IdleMsSchema = z
+  .int()
+  .min(1000)
+  .max(10 * 365 * 24 * 3600 * 1000)
+  .nullable()
+  .default(null);
+export const IdlePolicySchema = z
   .object({
-    cpus: LIMITS.cpus.default(2),
-    memoryBytes: LIMITS.memoryBytes.default(2 * GiB),
-    diskBytes: LIMITS.diskBytes.default(10 * GiB),
-    pids: LIMITS.pids.default(2048),
-    openFiles: LIMITS.openFiles.default(65_536),
+    freezeAfterMs: IdleMsSchema,
+    suspendAfterMs: IdleMsSchema,
+    hibernateAfterMs: IdleMsSchema,
+    archiveAfterMs: IdleMsSchema,
+    destroyAfterMs: IdleMsSchema,
   })
   .strict();
+export type IdlePolicy = z.infer<typeof IdlePolicySchema>;
 
-/**
- * Those limits that somebody asked for: what is absent stays absent, where `LimitsSchema` fills in a default.
- */
-export const SomeLimitsSchema = z.object(LIMITS).partial().strict();
-export type Limits = z.infer<typeof LimitsSchema>;
-
-const NUL = '\u0000';
-/** Text that may travel through `execve`: no NUL byte, and not endless. */
-export const execText = (max: number) =>
-  z
-    .string()
-    .max(max)
-    .refine((text) => !text.includes(NUL), 'must not contain a NUL character');
-
-export const EnvSchema = z
-  .record(
-    z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/, 'must be a name such as PATH: letters, digits and _'),
-    execText(128 * KiB),
-  )
-  .refine((env) => Object.keys(env).length <= 1024, 'must have at most 1024 entries');
-
-export const AbsolutePathSchema = execText(4096).regex(/^\//, 'must be an absolute path');
-
-/** `name`, `uid`, `name:group` or `uid:gid`, as `docker run --user` has it. */
-export const UserSchema = z
-  .string()
-  .regex(
-    /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/,
-    'must be a user such as "user", "root", "1000" or "1000:1000"',
-  );
-
-export const LabelsSchema = z
-  .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_./-]{0,127}$/), z.string().max(1024))
-  .refine((labels) => Object.keys(labels).length <= 64, 'must have at most 64 entries');
-
-export const PlatformNameSchema = z
+/** The caller's own name for a sandbox, unique in its project. */
+export const SandboxNameSchema = z
   .string()
   .regex(
     /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/,
     'must be 1 to 63 of a-z 0-9 and -, and begin and end with a letter or digit',
   );
 
-/** Everything about a sandbox that a backend has to know in order to make it. */
-export const SandboxSpecSchema = z
-  .object({
-    template: z
-      .string()
-      .min(1)
-      .max(512)
-      .default('base')
-      .describe('The root filesystem to start from: `base`, or a template or image that the backend knows.'),
-    runtime: z
-      .string()
-      .max(64)
-      .optional()
-      .describe(
-        "The isolation, one of the `runtimes` in the server's capabilities, such as `runsc`. Absent means the strongest that is allowed.",
-      ),
-    platform: PlatformNameSchema.optional().describe(
-      'Which of several platforms makes it, where there are several. Absent means that labels choose, or the default.',
+/** `pause` takes the cheapest level that keeps processes: hibernated if the runtime can, otherwise frozen. */
+export const OnTimeoutSchema = z.enum(['pause', 'archive', 'stop', 'destroy']);
+export type OnTimeout = z.infer<typeof OnTimeoutSchema>;
+/** What happens to a sandbox that was running when the machine was restarted. */
+export const OnBootSchema = z.enum(['stay', 'start']);
+export type OnBoot = z.infer<typeof OnBootSchema>;
+const TimeoutSchema = z
+  .int()
+  .min(1000)
+  .max(365 * 24 * 3600 * 1000);
+
+export const SandboxSchema = z.object({
+  id: SandboxIdSchema,
+  name: z.string().nullable(),
+  project: z.string(),
+  state: z.enum(SANDBOX_STATES),
+  reason: z.string().optional().describe('Why it failed, or that a restart of the machine stopped it.'),
+  message: z.string().optional(),
+  backend: z.string(),
+  platform: z.string().optional().describe('The platform that it is on, if the server has several.'),
+  runtime: z.string().nullable().describe('The runtime that isolates it; null until it runs.'),
+  template: z.string(),
+  labels: LabelsSchema,
+  limits: LimitsSchema,
+  workdir: z.string(),
+  user: z.string(),
+  readOnlyRoot: z.boolean(),
+  ports: z.array(ExposedPortSchema),
+  incarnation: z.int(),
+  uid: z
+    .string()
+    .nullable()
+    .describe(
+      "The platform's own identifier: the uid of the Job or Sandbox object on Kubernetes, the id of the container on Docker. Null before it has run.",
     ),
-    cmd: z
-      .array(execText(128 * KiB))
-      .min(1)
-      .max(4096)
-      .optional()
-      .describe(
-        'A command that is started with the sandbox, as `user` in `workdir`. Its end does not end the sandbox.',
-      ),
-    env: EnvSchema.default({}),
-    workdir: AbsolutePathSchema.default('/home/user'),
-    user: UserSchema.default('user'),
-    limits: LimitsSchema.prefault({}),
-    readOnlyRoot: z
+  createdAtMs: z.int(),
+  startedAtMs: z.int().nullable().describe('When it became active the last time.'),
+  timeoutMs: z.int().nullable().describe('How long after that `onTimeout` happens; null is never.'),
+  onTimeout: OnTimeoutSchema,
+  expiresAtMs: z.int().nullable(),
+  pausedAs: z.enum(PAUSES).nullable().describe('The pause level; null unless it is paused.'),
+  idle: IdlePolicySchema,
+  leaseUntilMs: z.int().nullable().describe('Until when a lease keeps it from being idle.'),
+  usedAtMs: z.int().nullable().describe('The last moment it was seen in use.'),
+  retention: RetentionSchema,
+  onBoot: OnBootSchema,
+  base: SnapshotIdSchema.nullable().describe(
+    'The snapshot that its files descend from: the last that was taken, rolled back to, or that it was made from.',
+  ),
+  turn: z.int().describe('The number of its newest turn; 0 before the first.'),
+});
+export type Sandbox = z.infer<typeof SandboxSchema>;
+
+/** `kept` is a snapshot of the state before the rollback. A rollback to it undoes this one. */
+export const RolledBackSchema = z.object({ sandbox: SandboxSchema, kept: SnapshotSchema.nullable() });
+export type RolledBack = z.infer<typeof RolledBackSchema>;
+
+/** The snapshot that a fork took, and the sandboxes that it made. */
+export const ForkedSchema = z.object({ snapshot: SnapshotSchema, sandboxes: z.array(SandboxSchema) });
+export type Forked = z.infer<typeof ForkedSchema>;
+
+export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
+  .extend({
+    name: SandboxNameSchema.optional(),
+    getOrCreate: z
       .boolean()
       .default(false)
-      .describe('Only `/tmp`, `/run`, `/dev/shm` and mounts can be written.'),
+      .describe('With `name`: returns an existing sandbox of that name, and starts it if it is stopped.'),
+    labels: LabelsSchema.default({}),
+    limits: SomeLimitsSchema.default({}),
+    timeoutMs: TimeoutSchema.nullable()
+      .optional()
+      .describe("Absent means the operator's default; null means never."),
+    onTimeout: OnTimeoutSchema.default('pause'),
+    idle: IdlePolicySchema.prefault({}),
+    retention: RetentionSchema.prefault({}),
+    onBoot: OnBootSchema.default('stay'),
+    snapshot: SnapshotIdSchema.optional().describe(
+      'Starts from this snapshot rather than from a template; with `memory`, its processes continue.',
+    ),
+    memory: z.boolean().optional(),
+    ports: z
+      .array(z.union([PortSchema, z.object({ port: PortSchema, visibility: PortVisibilitySchema }).strict()]))
+      .max(64)
+      .default([]),
   })
   .strict();
-export type SandboxSpec = z.infer<typeof SandboxSpecSchema>;
-export type SandboxSpecInput = z.input<typeof SandboxSpecSchema>;
+export type CreateSandbox = z.infer<typeof CreateSandboxSchema>;
+export type CreateSandboxInput = z.input<typeof CreateSandboxSchema>;
+
+export const UpdateSandboxSchema = z
+  .object({
+    labels: LabelsSchema.optional(),
+    limits: SomeLimitsSchema.omit({ openFiles: true }).optional(),
+    timeoutMs: TimeoutSchema.nullable().optional().describe('Counted from now.'),
+    onTimeout: OnTimeoutSchema.optional(),
+    idle: IdlePolicySchema.optional().describe('Replaces the whole policy.'),
+    retention: RetentionSchema.optional(),
+    onBoot: OnBootSchema.optional(),
+  })
+  .strict();
+export type UpdateSandbox = z.infer<typeof UpdateSandboxSchema>;
+
+export const ListSandboxesSchema = z
+  .object({
+    label: z
+      .union([z.string(), z.array(z.string())])
+      .optional()
+      .describe('`key=value`. All of them must match.'),
+    state: z.enum(SANDBOX_STATES).optional(),
+    limit: z.coerce.number().int().min(1).max(1000).default(100),
+    cursor: z.string().max(256).optional(),
+  })
+  .strict();
+export type ListSandboxes = z.infer<typeof ListSandboxesSchema>;
+
+export const SandboxPageSchema = z.object({
+  sandboxes: z.array(SandboxSchema),
+  nextCursor: z.string().nullable(),
+});
+export type SandboxPage = z.infer<typeof SandboxPageSchema>;

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { LabelsSchema, PlatformNameSchema } from './sandbox.ts';
+import { LabelsSchema, PlatformNameSchema } from './spec.ts';
 import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
 
 /**

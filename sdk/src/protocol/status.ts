@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { CommandEndSchema } from './command.ts';
-import { SANDBOX_STATES } from './resource.ts';
+import { SANDBOX_STATES } from './sandbox.ts';
 
 /**
  * How a sandbox that runs a job stands. The counts are of its commands: those that it remembers, and those

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { CayEventSchema } from './resource.ts';
+import { CayEventSchema } from './event.ts';
 
 /**
  * A Webhook is a place that is told of a project's events, each in a request of its own, in their order, and

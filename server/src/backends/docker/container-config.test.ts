@@ -11,7 +11,6 @@ const options: ContainerConfigOptions = {
   runtime: 'runc',
   machine,
   setOpenFiles: true,
-  diskUsedBytes: 0,
 };
 
 describe('the config of a container', () => {
@@ -43,12 +42,10 @@ describe('the config of a container', () => {
     expect(config.WorkingDir).toBe('/w');
   });
 
-  it('adds what the image takes to a limit that counts it', () => {
+  it('limits the disk where the engine can', () => {
     const spec = SandboxSpecSchema.parse({ limits: { diskBytes: GiB } });
-    const config = containerConfig(newId('sbx'), spec, { ...options, diskUsedBytes: 100 }) as {
-      HostConfig: { StorageOpt: object };
-    };
-    expect(config.HostConfig.StorageOpt).toEqual({ size: String(GiB + 100) });
+    const config = containerConfig(newId('sbx'), spec, options) as { HostConfig: { StorageOpt: object } };
+    expect(config.HostConfig.StorageOpt).toEqual({ size: String(GiB) });
   });
 
   it('limits swap to nothing, and cores to those there are', () => {

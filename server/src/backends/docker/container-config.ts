@@ -48,8 +48,6 @@ export interface ContainerConfigOptions {
   machine: Machine;
   /** False where the engine may not raise the limit, which is then lower than the one asked for. */
   setOpenFiles: boolean;
-  /** What a limit on the disk counts before anything was written. */
-  diskUsedBytes: number;
 }
 
 /** The body of `POST /containers/create`. */
@@ -96,7 +94,7 @@ export function containerConfig(id: SandboxId, spec: SandboxSpec, options: Conta
         Ulimits: [{ Name: 'nofile', Soft: limits.openFiles, Hard: limits.openFiles }],
       }),
       ...(limits.diskBytes !== null && {
-        StorageOpt: { size: String(limits.diskBytes + options.diskUsedBytes) },
+        StorageOpt: { size: String(limits.diskBytes) },
       }),
     },
   };

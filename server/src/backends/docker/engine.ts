@@ -27,8 +27,6 @@ export interface Engine {
   defaultRuntime: string;
   /** Version, kernel, storage and runtimes: what the engine can do changes only with one of them. */
   identity: string;
-  /** True if a limit on the disk counts what the image brings, and not only what is written. */
-  diskCountsImage: boolean;
   abilities: Record<Ability, boolean>;
   notes: Partial<Record<Ability, string>>;
 }
@@ -66,10 +64,6 @@ export async function lookAtEngine(
   );
   const disk = await whyNoDiskLimit(client, info, options);
   if (disk !== undefined) lacks('diskLimit', disk);
-  else if (info.Driver === 'btrfs')
-    notes.diskLimit =
-      "Docker's btrfs driver holds its limits only while the filesystem's quotas are consistent, which removing " +
-      'containers can end; "btrfs quota rescan" makes them so again';
   return {
     machine: { cores: info.NCPU, memoryBytes: info.MemTotal },
     identity: JSON.stringify([
@@ -81,7 +75,6 @@ export async function lookAtEngine(
     ]),
     runtimes: namesOf(info),
     defaultRuntime: info.DefaultRuntime,
-    diskCountsImage: info.Driver === 'btrfs',
     abilities,
     notes,
   };
@@ -119,12 +112,11 @@ async function whyNoDiskLimit(
 ): Promise<string | undefined> {
   const filesystem = info.DriverStatus?.find(([name]) => name === 'Backing Filesystem')?.[1];
   const where = `storage driver ${info.Driver}${filesystem ? ` on ${filesystem}` : ''}`;
-  if (
-    !['btrfs', 'zfs', 'devicemapper'].includes(info.Driver) &&
-    !(info.Driver === 'overlay2' && filesystem === 'xfs')
-  ) {
-    return `Docker's ${where} has no limits; overlay2 on xfs with "pquota", btrfs and zfs have`;
-  }
+  // The kernel can mark the quotas inconsistent when containers are removed. Docker ignores that, and then a
+  // sandbox with a limit can fill the disk of all.
+  if (info.Driver === 'btrfs') return "The limits of Docker's storage driver btrfs do not always hold";
+  if (!['zfs', 'devicemapper'].includes(info.Driver) && !(info.Driver === 'overlay2' && filesystem === 'xfs'))
+    return `Docker's ${where} has no limits; overlay2 on xfs with "pquota" and zfs have`;
   const action = 'find out whether Docker limits disks';
   const [image] = (await client.json('GET', '/images/json', { action, signal: options.signal })) as {
     Id: string;

@@ -36,7 +36,6 @@ export function containerStarter(context: DockerContext): ContainerStarter {
         runtime,
         machine: known.machine,
         setOpenFiles,
-        diskUsedBytes: known.diskCountsImage ? image.sizeBytes : 0,
       });
       const container = await containers.create({ id, incarnation: 1, mark: 'starting' }, config, scope);
       try {

@@ -139,6 +139,6 @@ export function openPauseLevels(
 export function unsupportedLevel(row: SandboxRow, level: Pause): CayError {
   return new CayError('unsupported', `Sandbox "${row.id}" cannot be ${level} here`, {
     details: { pause: level, backend: row.backend, ...(row.runtime !== null && { runtime: row.runtime }) },
-    hint: level === 'archived' ? 'configure an archive store' : 'stop it instead: its files are kept',
+    hint: level === 'archived' ? 'the server has no archive store' : 'stop it instead: its files are kept',
   });
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { CreateSandboxSchema, UpdateSandboxSchema } from './resource.ts';
+import { CreateSandboxSchema, UpdateSandboxSchema } from './sandbox.ts';
 
 describe('UpdateSandboxSchema', () => {
   it('leaves limits that were not named as they are', () => {

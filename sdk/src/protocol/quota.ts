@@ -1,0 +1,55 @@
+import { z } from 'zod';
+
+const Count = z.int().min(0).nullable();
+
+/** What a project may use in all. Null means the operator's default, which may be no limit. */
+const QUOTAS = {
+  sandboxes: Count.describe('Sandboxes of every state.'),
+  cpus: z
+    .number()
+    .min(0)
+    .nullable()
+    .describe('The sum of the limits of sandboxes that run. A frozen sandbox still counts its memory.'),
+  memoryBytes: Count.describe('The sum of the limits of sandboxes whose memory is in use.'),
+  pids: Count.describe('The sum of the limits of sandboxes that have processes.'),
+  diskBytes: Count.describe('The sum of the limits of all sandboxes.'),
+  snapshots: Count,
+  snapshotBytes: Count.describe(
+    'Files and memory images of snapshots, and memory images of hibernated sandboxes.',
+  ),
+  uploadBytes: Count.describe('Files for builds, unfinished uploads, and archives that are being imported.'),
+  logBytes: Count.describe('Recorded output of commands.'),
+  webhooks: Count,
+  templates: Count.describe('Names of templates. Each tag counts.'),
+  idempotencyKeys: Count.describe('Idempotency keys of calls and commands. Each is kept for seven days.'),
+  previewConnections: Count.describe('Connections of visitors that are open at once.'),
+};
+
+export const QuotaSchema = z
+  .object({
+    sandboxes: QUOTAS.sandboxes.default(null),
+    cpus: QUOTAS.cpus.default(null),
+    memoryBytes: QUOTAS.memoryBytes.default(null),
+    pids: QUOTAS.pids.default(null),
+    diskBytes: QUOTAS.diskBytes.default(null),
+    snapshots: QUOTAS.snapshots.default(null),
+    snapshotBytes: QUOTAS.snapshotBytes.default(null),
+    uploadBytes: QUOTAS.uploadBytes.default(null),
+    logBytes: QUOTAS.logBytes.default(null),
+    webhooks: QUOTAS.webhooks.default(null),
+    templates: QUOTAS.templates.default(null),
+    idempotencyKeys: QUOTAS.idempotencyKeys.default(null),
+    previewConnections: QUOTAS.previewConnections.default(null),
+  })
+  .strict();
+/** Some of the quotas. An absent one is left as it is. */
+export const SomeQuotaSchema = z.object(QUOTAS).partial().strict();
+export type SomeQuota = z.infer<typeof SomeQuotaSchema>;
+export type Quota = z.infer<typeof QuotaSchema>;
+
+/** What a project uses of each quota. A limit of null means none. */
+export const ProjectUsageSchema = z.record(
+  z.string(),
+  z.object({ used: z.number(), limit: z.number().nullable() }),
+);
+export type ProjectUsage = z.infer<typeof ProjectUsageSchema>;
