@@ -194,6 +194,6 @@ describe('version', () => {
     ) as { version: string };
     expect(await cay.json('version')).toMatchObject({ client: version, server: version });
     await writeFile(join(scratch, 'x'), '');
-    expect((await cay.run('version', '--data', join(scratch, 'x'))).stdout).toContain('not running');
+    expect((await cay.run('version', '--data', join(scratch, 'x'))).stdout).toContain('no answer');
   });
 });

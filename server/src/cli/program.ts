@@ -12,6 +12,7 @@ const VERBS = {
   create: async () => (await import('./verbs/create.ts')).createVerb,
   ls: async () => (await import('./verbs/ls.ts')).lsVerb,
   inspect: async () => (await import('./verbs/inspect.ts')).inspectVerb,
+  stats: async () => (await import('./verbs/stats.ts')).statsVerb,
   exec: async () => (await import('./verbs/exec.ts')).execVerb,
   shell: async () => (await import('./verbs/shell.ts')).shellVerb,
   attach: async () => (await import('./verbs/attach.ts')).attachVerb,
@@ -23,7 +24,6 @@ const VERBS = {
   port: async () => (await import('./verbs/port.ts')).portVerb,
   expose: async () => (await import('./verbs/port.ts')).exposeVerb,
   forward: async () => (await import('./verbs/forward.ts')).forwardVerb,
-  stats: async () => (await import('./verbs/stats.ts')).statsVerb,
   snapshot: async () => (await import('./verbs/snapshot.ts')).snapshotVerb,
   turn: async () => (await import('./verbs/turn.ts')).turnVerb,
   rollback: async () => (await import('./verbs/rollback.ts')).rollbackVerb,
@@ -56,6 +56,17 @@ const VERBS = {
   completion: async () => (await import('./verbs/completion.ts')).completionVerb,
 } satisfies Record<string, () => Promise<Verb>>;
 
+/** The headings of the help, by the first verb below each. */
+const HEADINGS: Partial<Record<keyof typeof VERBS, string>> = {
+  run: 'Sandboxes:',
+  exec: 'Commands in a sandbox:',
+  cp: 'Files and ports:',
+  snapshot: 'Time travel:',
+  update: 'Lifecycle:',
+  template: 'Templates, projects and records:',
+  cert: 'The server:',
+};
+
 /** 128 and SIGPIPE. */
 const UNREAD = 141;
 /** Their first argument is a sandbox, and the rest a command. */
@@ -82,7 +93,10 @@ export async function loadProgram(
       '\n"cay help VERB" shows the flags of a verb. Start with:\n  cay run -- python3 -c \'print(6 * 7)\'',
     )
     .hook('preAction', (_, action) => reportFailuresAsJson(action.opts<{ json?: boolean }>().json === true));
-  for (const name of names) (await VERBS[name]())(program, composition);
+  for (const name of names) {
+    if (HEADINGS[name]) program.commandsGroup(HEADINGS[name]);
+    (await VERBS[name]())(program, composition);
+  }
   return program;
 }
 

@@ -13,9 +13,9 @@ export function print(text: string): void {
   process.stdout.write(`${text}\n`);
 }
 
-/** For people alone: never mixed into what a pipe reads. */
+/** For people alone: on standard error, so that no pipe reads it. Replaces a line of progress on a terminal. */
 export function note(text: string): void {
-  process.stderr.write(`${text}\n`);
+  process.stderr.write(`${process.stderr.isTTY ? '\r\u001b[K' : ''}${text}\n`);
 }
 
 export function printJson(value: unknown): void {

@@ -15,13 +15,14 @@ import { withoutUnenforceable } from '../../backends/support/check-spec.ts';
 import { backendOption, namesOf } from '../lib/backend-option.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { openClient } from '../lib/client.ts';
+import { inCliWords } from '../lib/cli-words.ts';
 import { networkFinding } from '../lib/network-finding.ts';
 import { usageError } from '../lib/failure.ts';
 import { hostFindings } from '../lib/host-findings.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import { policyText } from '../lib/policy-text.ts';
 import { runningServer } from '../lib/running-server.ts';
-import { dataDirOf, isOwnServer, type CommonOptions } from '../lib/settings.ts';
+import { dataDirOf, isOwnServer, type CommonOptions, type ServerFile } from '../lib/settings.ts';
 import type { Composition, OpenedBackend, Verb } from '../verb.ts';
 
 export interface Finding {
@@ -276,7 +277,15 @@ async function hibernates(backend: OpenedBackend, id: SandboxId, spec: SandboxSp
 
 async function serverFindings(options: CommonOptions): Promise<Finding[]> {
   const dataDir = dataDirOf(options);
-  const server = runningServer(dataDir);
+  let server: ServerFile | undefined;
+  try {
+    server = runningServer(dataDir);
+  } catch (error) {
+    const { message, hint } = inCliWords(error);
+    return [
+      { what: 'server', state: 'absent', detail: message, ...(hint !== undefined && { remedy: hint }) },
+    ];
+  }
   if (!server)
     return [
       { what: 'server', state: 'absent', detail: `none runs for ${dataDir}`, remedy: 'cay up --detach' },

@@ -14,7 +14,7 @@ export const versionVerb: Verb = (program) => {
     const server = await serverVersion(options);
     if (options.json) return printJson({ client: VERSION, server: server ?? null, node: process.version });
     print(`client  ${VERSION} (Node ${process.version})`);
-    print(`server  ${server ?? 'not running'}`);
+    print(`server  ${server ?? 'no answer'}`);
   });
 };
 
