@@ -20,9 +20,10 @@ describe('a release', () => {
       const server = JSON.parse(await text('server/package.json')) as {
         version: string;
         dependencies: Record<string, string>;
+        devDependencies: Record<string, string>;
       };
       expect(server.version).toBe('7.8.9');
-      expect(server.dependencies['@cay/sdk']).toBe('7.8.9');
+      expect(server.devDependencies['@cay/sdk']).toBe('7.8.9');
       expect(server.dependencies['ws']).not.toBe('7.8.9');
       expect(JSON.parse(await text('sdk/package.json'))).toMatchObject({ version: '7.8.9' });
       expect(await text('guest/Cargo.toml')).toMatch(/^version = "7.8.9"$/m);
