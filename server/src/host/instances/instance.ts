@@ -267,7 +267,7 @@ async function requireRoom(client: GuestClient, memoryBytes: number): Promise<vo
       used = (await client.stats()).memoryBytes;
       return used <= memoryBytes || undefined;
     },
-    { timeoutMs: 1000, delayMs: 100 },
+    { timeoutMs: 3_000, delayMs: 100 },
   );
   if (!fits) {
     throw new CayError(

@@ -79,7 +79,7 @@ export async function whenFree(...args: string[]): Promise<void> {
       if (exitCode === 0 || /does not exist/.test(stderr)) return 'done';
       return /busy/.test(stderr) ? undefined : 'failed';
     },
-    { timeoutMs: 2_000, delayMs: 50 },
+    { timeoutMs: 15_000, delayMs: 50 },
   );
   // Once more, for the error that it throws.
   if (result !== 'done') await zfs(...args);

@@ -122,7 +122,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
         if (++rounds % 10 === 0) for (const loop of loops) await attempt(['losetup', '-d', loop]);
         return loops.length === 0 || undefined;
       },
-      { timeoutMs: 1_000, delayMs: 25 },
+      { timeoutMs: 5_000, delayMs: 25 },
     );
   }
 
