@@ -7,13 +7,14 @@ export default defineConfig({
     include: ['sdk/**/*.test.ts', 'server/**/*.test.ts', 'test/docs/**/*.test.ts'],
     exclude: [
       '**/node_modules/**',
-      // They start real sandboxes.
+      // They start real sandboxes, engines or databases.
       'server/src/backends/local/**',
-      'server/src/backends/docker/docker.test.ts',
-      'server/src/backends/composite/composite-local.test.ts',
+      'server/src/backends/docker/{docker,pull}.test.ts',
+      'server/src/backends/**/*-local.test.ts',
+      'server/src/records/postgres/**',
       'server/src/guest/guest-binary.test.ts',
       'server/src/host/**',
-      'test/docs/examples.test.ts',
+      'test/docs/{examples,readme,writing-a-backend}.test.ts',
     ],
     pool: 'forks',
     testTimeout: 30_000,
