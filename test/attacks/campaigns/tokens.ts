@@ -145,6 +145,6 @@ const withUpload: Attempt = async ({ stranger }, victim, _token, random) => {
   const { status } = await stranger('PUT', `${victim.upload.pathname}?${query.toString()}`, {
     body: 'no archive',
   });
-  // A link that is allowed is refused later, since this is no archive.
-  return [`an upload link with another ${name}`, status === 401 ? 401 : 200];
+  // A link that is allowed is refused later, since this is no archive. Too many wrong ones are answered 429.
+  return [`an upload link with another ${name}`, status === 401 || status === 429 ? status : 200];
 };
