@@ -20,7 +20,7 @@ import type { Control, OperatorVerbs } from './control.ts';
 import { openCore, type Core } from './core.ts';
 import { eventVerbs } from './events/event-verbs.ts';
 import { webhookVerbs } from './events/webhooks/webhook-verbs.ts';
-import { openWebhooks } from './events/webhooks/webhooks.ts';
+import { openWebhooks, type Webhooks } from './events/webhooks/webhooks.ts';
 import { openIdleDetector } from './pausing/idle-detector.ts';
 import { openIdling } from './pausing/idle-policy.ts';
 import { openPauseLevels } from './pausing/pause-levels.ts';
@@ -126,16 +126,8 @@ function buildParts(core: Core, options: ControlOptions) {
     now: clock.now,
   });
   const epochs = options.epochs ?? tokenEpochs(records.database);
-  const webhooks = openWebhooks({
-    ...options.webhooks,
-    database: records.database,
-    events: core.events,
-    quota: core.quota,
-    secret: installationSecret(records.database, 'webhooks'),
-    onError: core.reporter('webhooks'),
-  });
   /** What has to stop before the rest of the control plane. */
-  const closers: { close(): Promise<void> }[] = [core.commandLogs, webhooks];
+  const closers: { close(): Promise<void> }[] = [core.commandLogs];
   return {
     ...core,
     closers,
@@ -144,7 +136,6 @@ function buildParts(core: Core, options: ControlOptions) {
     destroyer,
     epochs,
     keys: keyRecords(records.database),
-    webhooks,
     expiry,
     forkChildren,
     guestAccess,
@@ -201,6 +192,16 @@ function start(
 
 async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Control, 'close'>> {
   const { policy, records, pausing, reporter } = parts;
+  // Opened after the recovery: from now on it delivers events.
+  const webhooks = openWebhooks({
+    ...options.webhooks,
+    database: records.database,
+    events: parts.events,
+    quota: parts.quota,
+    secret: installationSecret(records.database, 'webhooks'),
+    onError: reporter('webhooks'),
+  });
+  parts.closers.push(webhooks);
   const control = {
     policy,
     ...sandboxCalls(parts, options),
@@ -213,8 +214,8 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     resume: pausing.resume,
     lease: pausing.lease,
     ...templateVerbs(parts),
-    ...tenantVerbs(parts),
-    ...operatorVerbs(parts, options),
+    ...tenantVerbs({ ...parts, webhooks }),
+    ...operatorVerbs({ ...parts, webhooks }, options),
   };
   const builds = await openBuilds({
     control,
@@ -257,7 +258,7 @@ function sandboxCalls(parts: Parts, { previews }: ControlOptions) {
 }
 
 /** Projects, keys, events and webhooks. */
-function tenantVerbs({ epochs, events, keys, quota, records, webhooks }: Parts) {
+function tenantVerbs({ epochs, events, keys, quota, records, webhooks }: Parts & { webhooks: Webhooks }) {
   const { database, idempotency, projects } = records;
   return {
     events: eventVerbs({ events, keys }),
@@ -275,7 +276,7 @@ function tenantVerbs({ epochs, events, keys, quota, records, webhooks }: Parts) 
   };
 }
 
-function operatorVerbs(parts: Parts, { takeBackup }: ControlOptions): OperatorVerbs {
+function operatorVerbs(parts: Parts & { webhooks: Webhooks }, { takeBackup }: ControlOptions): OperatorVerbs {
   const { backend, events, health, policy, pressure, quota, records, webhooks } = parts;
   return {
     ...sweepVerbs(parts),

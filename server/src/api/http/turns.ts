@@ -3,7 +3,7 @@
  * that sends many at once does not delay others.
  */
 export interface Turns {
-  /** Starts the work now or in one of the next turns. `caller` is only called if requests wait. */
+  /** Starts the work now or in one of the next turns. `callerOf` is only called if requests wait. */
   take(callerOf: () => string, work: () => void): void;
 }
 
