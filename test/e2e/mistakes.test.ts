@@ -118,7 +118,9 @@ describe('addresses and directories', () => {
     });
     const { code, stderr } = await other.run('up', '--detach', { env: { CAY_BAKEND: 'local' } });
     expect(code).toBe(0);
-    expect(stderr).toContain('warning: CAY_BAKEND is not a setting and is ignored; did you mean CAY_BACKEND?');
+    expect(stderr).toContain(
+      'warning: CAY_BAKEND is not a setting and is ignored; did you mean CAY_BACKEND?',
+    );
     expect(await readFile(join(other.dataDir, 'server.log'), 'utf8')).toContain('did you mean CAY_BACKEND?');
     await other.run('down');
   });
