@@ -19,9 +19,23 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
   backends: ['host', 'guest', 'policy', 'lib'],
   control: ['backends', 'guest', 'records', 'storage', 'policy', 'lib'],
   api: ['control', 'guest', 'policy', 'lib'],
-  cli: ['api', 'control', 'backends', 'host', 'guest', 'records', 'policy', 'lib', '.'],
+  // The schema itself is `settings.ts`, which stands beside the folders because it knows the backends.
+  settings: ['policy', 'lib', '.'],
+  cli: ['settings', 'api', 'control', 'backends', 'host', 'guest', 'records', 'policy', 'lib', '.'],
   // What stands beside the folders composes them: `main.ts`, `serve.ts`.
-  '.': ['api', 'cli', 'control', 'backends', 'host', 'guest', 'records', 'storage', 'policy', 'lib'],
+  '.': [
+    'settings',
+    'api',
+    'cli',
+    'control',
+    'backends',
+    'host',
+    'guest',
+    'records',
+    'storage',
+    'policy',
+    'lib',
+  ],
 };
 
 interface Family {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { memoryServer } from '../test/support/memory-server.ts';
 import { apiReference, type OpenApiDocument } from './api-reference.ts';
 import { errorReference } from './error-reference.ts';
+import { settingsReference } from './settings-reference.ts';
 
 export const REFERENCE_DIR = join(import.meta.dirname, '../docs/reference');
 const ERROR_CODES = join(import.meta.dirname, '../sdk/src/protocol/error.ts');
@@ -11,6 +12,7 @@ const ERROR_CODES = join(import.meta.dirname, '../sdk/src/protocol/error.ts');
 export async function references(): Promise<Record<string, string>> {
   return {
     'api.md': apiReference(await openApiDocument()),
+    'settings.md': settingsReference(),
     'errors.md': errorReference(await readFile(ERROR_CODES, 'utf8')),
   };
 }

@@ -3,7 +3,4 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { referenceText } from '../server/src/cli/lib/reference-text.ts';
 
-writeFileSync(
-  join(import.meta.dirname, '../docs/reference/cli.md'),
-  await referenceText(['local', 'docker', 'kubernetes-job', 'agent-sandbox', 'memory']),
-);
+writeFileSync(join(import.meta.dirname, '../docs/reference/cli.md'), await referenceText());

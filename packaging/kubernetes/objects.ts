@@ -10,6 +10,7 @@ import { RIGHTS as JOB_RIGHTS } from '../../server/src/backends/kubernetes/job/n
 import { SERVER_LABELS } from '../../server/src/backends/kubernetes/client/names.ts';
 import { rbacObjects } from '../../server/src/backends/kubernetes/tenancy/rbac.ts';
 import { tenancyObjects } from '../../server/src/backends/kubernetes/tenancy/tenancy.ts';
+import { secretSettings, serverEnv, type Installation } from './values.ts';
 
 /**
  * What the server needs in a namespace of sandboxes, by what they are made of; of agent-sandbox with all that
@@ -20,36 +21,6 @@ const RIGHTS = {
   'agent-sandbox': [...SANDBOX_RIGHTS, ...STORAGE_RIGHTS, ...POOL_RIGHTS],
 };
 export type ClusterBackend = keyof typeof RIGHTS;
-
-export interface Installation {
-  /** Of the server. */
-  namespace: string;
-  sandboxNamespace: string;
-  installation: string;
-  serverImage: string;
-  guestImage: string;
-  baseImage: string;
-  templates: string;
-  pullPolicy: string;
-  storage: string;
-  leaseSeconds: string;
-  quotaPods: string;
-  quotaDisk: string;
-  maxDisk: string;
-  disk: string;
-  requireNetworkPolicy: string;
-  reach: string;
-  backend: string;
-  warmPool: string;
-  sandboxStorage: string;
-  storageClass: string;
-  runtimeClass: string;
-  allowRuntimes: string;
-  allowImages: string;
-  defaultLimits: string;
-  maxLimits: string;
-  logLevel: string;
-}
 
 const NAME = 'cay';
 const PORT = 7070;
@@ -133,7 +104,13 @@ function serverPod(options: Installation): object {
         imagePullPolicy: options.pullPolicy,
         // Without TLS: that is for whatever stands before the Service.
         args: ['up', '--listen', `0.0.0.0:${PORT}`, '--insecure'],
-        env: Object.entries(serverEnv(options)).map(([name, value]) => ({ name, value })),
+        env: [
+          ...Object.entries(serverEnv(options)).map(([name, value]) => ({ name, value })),
+          ...secretSettings().map((name) => ({
+            name,
+            valueFrom: { secretKeyRef: { name: NAME, key: name, optional: true } },
+          })),
+        ],
         ports: [{ name: 'http', containerPort: PORT }],
         startupProbe: { ...probe('/healthz'), failureThreshold: 24 },
         livenessProbe: { ...probe('/healthz'), failureThreshold: 6 },
@@ -157,35 +134,5 @@ function serverPod(options: Installation): object {
       { name: 'data', persistentVolumeClaim: { claimName: NAME } },
       { name: 'tmp', emptyDir: { sizeLimit: '256Mi' } },
     ],
-  };
-}
-
-function serverEnv(options: Installation): Record<string, string> {
-  return {
-    CAY_DATA: '/data',
-    CAY_BACKEND: options.backend,
-    CAY_LOG_LEVEL: options.logLevel,
-    CAY_KUBERNETES_NAMESPACE: options.sandboxNamespace,
-    CAY_KUBERNETES_INSTALLATION: options.installation,
-    CAY_KUBERNETES_GUEST_IMAGE: options.guestImage,
-    CAY_KUBERNETES_BASE_IMAGE: options.baseImage,
-    CAY_KUBERNETES_TEMPLATES: options.templates,
-    CAY_KUBERNETES_PULL_POLICY: options.pullPolicy,
-    CAY_KUBERNETES_LEASE_SECONDS: options.leaseSeconds,
-    CAY_KUBERNETES_QUOTA_PODS: options.quotaPods,
-    CAY_KUBERNETES_QUOTA_DISK: options.quotaDisk,
-    CAY_KUBERNETES_MAX_DISK: options.maxDisk,
-    CAY_KUBERNETES_DISK: options.disk,
-    CAY_KUBERNETES_REQUIRE_NETWORK_POLICY: options.requireNetworkPolicy,
-    CAY_KUBERNETES_WARM_POOL: options.warmPool,
-    CAY_KUBERNETES_STORAGE: options.sandboxStorage,
-    CAY_KUBERNETES_STORAGE_CLASS: options.storageClass,
-    CAY_KUBERNETES_REACH: options.reach,
-    CAY_KUBERNETES_RUNTIME_CLASS: options.runtimeClass,
-    CAY_ALLOW_RUNTIME: options.allowRuntimes,
-    CAY_ALLOW_IMAGE: options.allowImages,
-    CAY_DEFAULT_LIMIT: options.defaultLimits,
-    CAY_MAX_LIMIT: options.maxLimits,
-    CAY_KUBERNETES_SERVER_NAMESPACE: options.namespace,
   };
 }

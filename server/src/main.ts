@@ -5,10 +5,12 @@
 import { createHash } from 'node:crypto';
 import type { Backend, Orphan } from './backends/backend.ts';
 import type { Probeable } from './backends/probing/probed-backend.ts';
+import type { ClusterSettings } from './backends/kubernetes/cluster-settings.ts';
 import type { KubernetesSettings } from './backends/kubernetes/settings.ts';
 import type { BackendOptions, ClusterDeclarations, OpenedBackend } from './cli/verb.ts';
+import type { BackendName } from './settings.ts';
 
-const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBackend>> = {
+const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedBackend>> = {
   async local(options) {
     const { openLocal } = await import('./backends/local/open-local.ts');
     return probed(await openLocal(options), options);
@@ -34,32 +36,53 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     });
     return probed(destroyable(backend), options);
   },
-  async 'kubernetes-job'({ dir, policy, onError, onSwept }) {
-    const [{ kubernetesJobBackend }, { kubernetesSettings }] = await Promise.all([
+  async 'kubernetes-job'(options) {
+    const [{ kubernetesJobBackend }, { settings }] = await Promise.all([
       import('./backends/kubernetes/job/kubernetes-job.ts'),
-      import('./backends/kubernetes/environment.ts'),
+      clusterSettings(options),
     ]);
-    const settings = { ...kubernetesSettings(process.env, installationOf(dir)), policy };
-    return destroyable(await kubernetesJobBackend({ ...settings, onError, onSwept }));
+    const { policy, onError, onSwept } = options;
+    return destroyable(await kubernetesJobBackend({ ...settings, policy, onError, onSwept }));
   },
-  async 'agent-sandbox'({ dir, policy, onError, onSwept }) {
-    const [{ agentSandboxBackend }, { poolAndStorage }, { kubernetesSettings }] = await Promise.all([
+  async 'agent-sandbox'(options) {
+    const [{ agentSandboxBackend }, { poolAndStorage }, { settings, cluster }] = await Promise.all([
       import('./backends/kubernetes/agent-sandbox/agent-sandbox.ts'),
       import('./backends/kubernetes/agent-sandbox/settings.ts'),
-      import('./backends/kubernetes/environment.ts'),
+      clusterSettings(options),
     ]);
-    const settings = {
-      ...kubernetesSettings(process.env, installationOf(dir)),
-      ...poolAndStorage(process.env),
-      policy,
-    };
-    return destroyable(await agentSandboxBackend({ ...settings, onError, onSwept }));
+    const { policy, onError, onSwept } = options;
+    return destroyable(
+      await agentSandboxBackend({ ...settings, ...poolAndStorage(cluster), policy, onError, onSwept }),
+    );
   },
   async memory({ policy }) {
     const { memoryBackend } = await import('./backends/memory/memory.ts');
     return destroyable(memoryBackend({ policy }));
   },
 };
+
+interface OnCluster {
+  cluster: ClusterSettings;
+  settings: KubernetesSettings;
+}
+
+/** Of a verb that has no flags for them, the settings are those of the environment. */
+async function clusterSettings({
+  dir,
+  cluster: given,
+  serverPort,
+}: Pick<BackendOptions, 'dir' | 'cluster' | 'serverPort'>): Promise<OnCluster> {
+  const [{ kubernetesSettings }, { settingsIn }, { clusterOf }] = await Promise.all([
+    import('./backends/kubernetes/cluster-settings.ts'),
+    import('./settings/resolve-settings.ts'),
+    import('./settings/cluster-of.ts'),
+  ]);
+  const cluster = given ?? clusterOf(settingsIn(process.env));
+  return {
+    cluster,
+    settings: kubernetesSettings(cluster, { installation: installationOf(dir), serverPort }),
+  };
+}
 
 /** Has the server find out what works here; a verb of the command line does not wait for that. */
 async function probed<B extends OpenedBackend & Probeable>(backend: B, options: BackendOptions): Promise<B> {
@@ -74,16 +97,16 @@ async function probed<B extends OpenedBackend & Probeable>(backend: B, options: 
 }
 
 /** What the backends on a cluster make in it. */
-const DECLARATIONS: Record<string, (settings: KubernetesSettings) => Promise<ClusterDeclarations>> = {
-  async 'kubernetes-job'(settings) {
+const DECLARATIONS: Record<string, (on: OnCluster) => Promise<ClusterDeclarations>> = {
+  async 'kubernetes-job'({ settings }) {
     return (await import('./backends/kubernetes/job/render.ts')).kubernetesJobDeclarations(settings);
   },
-  async 'agent-sandbox'(settings) {
+  async 'agent-sandbox'({ settings, cluster }) {
     const [{ agentSandboxDeclarations }, { poolAndStorage }] = await Promise.all([
       import('./backends/kubernetes/agent-sandbox/render.ts'),
       import('./backends/kubernetes/agent-sandbox/settings.ts'),
     ]);
-    return agentSandboxDeclarations({ ...settings, ...poolAndStorage(process.env) });
+    return agentSandboxDeclarations({ ...settings, ...poolAndStorage(cluster) });
   },
 };
 
@@ -91,26 +114,30 @@ async function declarationsOf(
   name: string,
   { dir, withSandbox }: { dir: string; withSandbox: boolean },
 ): Promise<ClusterDeclarations> {
-  const [{ kubernetesSettings }, { policyIn }] = await Promise.all([
-    import('./backends/kubernetes/environment.ts'),
-    import('./cli/lib/policy-options.ts'),
+  const [{ resolveSettings }, { policyOf }, { clusterOf }] = await Promise.all([
+    import('./settings/resolve-settings.ts'),
+    import('./settings/policy-of.ts'),
+    import('./settings/cluster-of.ts'),
   ]);
   // What all sandboxes stand on is the same whatever the guest comes in.
   const env = withSandbox ? process.env : { CAY_KUBERNETES_GUEST_IMAGE: 'none', ...process.env };
-  return DECLARATIONS[name]!({
-    ...kubernetesSettings(env, installationOf(dir)),
-    policy: policyIn(process.env),
+  const resolved = resolveSettings({}, env);
+  const on = await clusterSettings({
+    dir,
+    cluster: clusterOf(resolved.settings),
+    serverPort: resolved.settings.listen.port,
   });
+  return DECLARATIONS[name]!({ ...on, settings: { ...on.settings, policy: policyOf(resolved) } });
 }
 
 /** Several are the platforms of one composite; a single one stands alone. */
 async function openBackend(names: string, options: BackendOptions): Promise<OpenedBackend> {
-  const each = names.split(',');
+  const each = names.split(',') as BackendName[];
   await requireKnownRuntimes(each, options);
-  if (each.length === 1) return BACKENDS[names]!(options);
+  if (each.length === 1) return BACKENDS[each[0]!](options);
   const { platformsBackend } = await import('./backends/composite/platforms.ts');
   const { platformRules: rules, onError } = options;
-  const platforms = each.map((name) => ({ name, open: () => BACKENDS[name]!(options) }));
+  const platforms = each.map((name) => ({ name, open: () => BACKENDS[name](options) }));
   const composite = await platformsBackend({ platforms, rules, onError });
   return Object.assign(composite, {
     // Destroying each platform closes it too.
@@ -138,13 +165,16 @@ const RUNTIMES: Record<string, (options: BackendOptions) => Promise<readonly str
  * start. A backend that does not answer cannot be asked.
  */
 async function requireKnownRuntimes(backends: readonly string[], options: BackendOptions): Promise<void> {
-  const { runtime, policy } = options;
+  const { runtime, policy, nameOf } = options;
   const named = [
     // The memory backend has no isolation to choose.
     ...(runtime === undefined || backends.every((name) => name === 'memory')
       ? []
-      : [{ flag: '--runtime', name: runtime }]),
-    ...(policy?.runtimes ?? []).map((name) => ({ flag: '--allow-runtime', name })),
+      : [{ flag: nameOf?.('runtime') ?? '--runtime', name: runtime }]),
+    ...(policy?.runtimes ?? []).map((name) => ({
+      flag: nameOf?.('allowRuntime') ?? '--allow-runtime',
+      name,
+    })),
   ];
   if (named.length === 0 || backends.some((name) => RUNTIMES[name] === undefined)) return;
   const { CayError, isCayError } = await import('@cay/sdk/client');
@@ -170,17 +200,17 @@ async function asPlatform(backend: Backend): Promise<Backend> {
 
 async function surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]> {
   const found: Orphan[] = [];
-  for (const name of names.split(',')) found.push(...(await surveyOne(name, options)));
+  for (const name of names.split(',') as BackendName[]) found.push(...(await surveyOne(name, options)));
   return found;
 }
 
-async function surveyOne(name: string, options: BackendOptions): Promise<Orphan[]> {
+async function surveyOne(name: BackendName, options: BackendOptions): Promise<Orphan[]> {
   if (name === 'local') {
     const { surveyLocal } = await import('./backends/local/open-local.ts');
     return surveyLocal(options);
   }
   // The others settle nothing when they are opened.
-  const backend = await BACKENDS[name]!(options);
+  const backend = await BACKENDS[name](options);
   try {
     return (await backend.ability('sweep')?.sweep({ dryRun: true })) ?? [];
   } finally {
@@ -205,7 +235,6 @@ function destroyable<T extends Backend>(backend: T): T & OpenedBackend {
 const { runCli } = await import('./cli/program.ts');
 const exitCode = await runCli(
   {
-    backends: Object.keys(BACKENDS),
     entry: import.meta.filename,
     openBackend,
     asPlatform,

@@ -97,7 +97,7 @@ describe('addresses and directories', () => {
 
   it.each([
     [['--runtime', 'foo', '--backend', 'local'], '--runtime names "foo", which is unknown'],
-    [['--backend', 'foo'], 'Unknown backend "foo"'],
+    [['--backend', 'foo'], '--backend cannot be "foo": unknown backend'],
     [['--tls-cert', '/nope', '--tls-key', '/nope'], 'Cannot read the certificate "/nope": no such file'],
     [['--listen', '0.0.0.0:0'], '--insecure'],
   ])('a refused "up %j" leaves no directory behind', async (flags, why) => {
@@ -108,6 +108,21 @@ describe('addresses and directories', () => {
       expect(stderr).toContain(why);
       expect(existsSync(join(scratch, 'deep'))).toBe(false);
     }
+  });
+
+  it('a setting that cannot be is named as it was written, and an unknown variable is a warning', async () => {
+    await using other = await openCay({ CAY_BACKEND: 'memory' });
+    expect(await other.run('up', { env: { CAY_POOL: 'many' } })).toMatchObject({
+      code: 64,
+      stderr: said('CAY_POOL cannot be "many": this must be a whole number'),
+    });
+    const { code, stderr } = await other.run('up', '--detach', { env: { CAY_BAKEND: 'local' } });
+    expect(code).toBe(0);
+    expect(stderr).toContain(
+      'warning: CAY_BAKEND is not a setting and is ignored; did you mean CAY_BACKEND?',
+    );
+    expect(await readFile(join(other.dataDir, 'server.log'), 'utf8')).toContain('did you mean CAY_BACKEND?');
+    await other.run('down');
   });
 
   it('a directory that cannot be made is refused at once', async () => {

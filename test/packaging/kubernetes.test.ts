@@ -2,6 +2,9 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { files } from '../../packaging/kubernetes/files.ts';
+import { DEFAULTS, forgottenSettings, serverEnv } from '../../packaging/kubernetes/values.ts';
+import { settingsIn } from '../../server/src/settings/resolve-settings.ts';
+import { unknownVariables } from '../../server/src/settings/unknown-variables.ts';
 import { neededRights } from '../../server/src/backends/kubernetes/tenancy/declarations.ts';
 import { RIGHTS } from '../../server/src/backends/kubernetes/job/needs.ts';
 import { fromYaml } from '../../server/src/backends/kubernetes/client/yaml.ts';
@@ -16,6 +19,19 @@ describe('packaging/kubernetes', () => {
       expect(await read(path)).toBe(text);
     },
   );
+
+  it('has every setting of the server as a value, or a reason why not', () => {
+    expect(forgottenSettings()).toEqual([]);
+  });
+
+  it('gives the server an environment that it understands', () => {
+    const env = serverEnv(DEFAULTS);
+    expect(unknownVariables(env)).toEqual([]);
+    expect(settingsIn(env)).toMatchObject({
+      backend: ['kubernetes-job'],
+      kubernetesNamespace: 'cay-sandboxes',
+    });
+  });
 
   it('has a guide with every right that the server needs, and what for', async () => {
     const guide = await readFile(join(ROOT, 'docs/guide/kubernetes.md'), 'utf8');

@@ -2,9 +2,11 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Command } from 'commander';
 import type { Backend, Orphan } from '../backends/backend.ts';
+import type { ClusterSettings } from '../backends/kubernetes/cluster-settings.ts';
 import type { PlatformRule } from '../backends/composite/platform-rules.ts';
 import type { SealedBox } from '../lib/sealed-box.ts';
 import type { Policy } from '../policy/policy.ts';
+import type { Resolved } from '../settings/resolve-settings.ts';
 
 /** Which Docker engine, and the image that the template `base` is there. */
 export interface DockerSettings {
@@ -23,12 +25,18 @@ export interface BackendOptions {
   poolSize?: number;
   storage?: string;
   docker?: DockerSettings;
+  /** Default: what the environment says. */
+  cluster?: ClusterSettings;
+  /** Where the server listens, which no sandbox on a cluster has any business with. */
+  serverPort?: number;
   /** Which labels choose which of several backends. */
   platformRules?: readonly PlatformRule[];
   /** Tries in the background what each runtime can do. Absent: capabilities are what is wired. */
   probe?: { delayMs?: number };
   /** The process is the server, and to be kept from starving. */
   protectServer?: boolean;
+  /** What a setting is called where the operator gave it. Default: its flag. */
+  nameOf?: Resolved['nameOf'];
   onError?(error: unknown): void;
   /** Told what a sweep while serving took away. */
   onSwept?(orphans: Orphan[]): void;
@@ -55,7 +63,6 @@ export interface ClusterDeclarations {
 
 /** What the entry point puts together and verbs only use. */
 export interface Composition {
-  backends: readonly string[];
   /**
    * One backend by its name; several, with commas between their names, as platforms of which the first is the
    * default.

@@ -6,6 +6,14 @@ import { Agent, request as httpRequest, type IncomingMessage, type RequestOption
 import type { Duplex } from 'node:stream';
 import { CayError } from '@cay/sdk/protocol';
 import { BodyTooLong, jsonLines, readWhole } from '../../lib/http-body.ts';
+import {
+  answerTo,
+  isSuccess,
+  queryText,
+  signalWithin,
+  type Answered,
+  type Query,
+} from '../../lib/http-client.ts';
 import { fromDocker, fromDockerAnswer } from './from-docker.ts';
 
 /** Of Docker 20.10, the first with one-shot stats. Engines that have dropped it name a newer one. */
@@ -17,7 +25,7 @@ const TIMEOUT_MS = 120_000;
 export interface DockerCall {
   /** Completes "Cannot …" in errors. */
   action: string;
-  query?: Record<string, string | number | boolean | undefined>;
+  query?: Query;
   /** Sent as JSON, or as a tar archive if it is bytes. */
   body?: object | Uint8Array;
   signal?: AbortSignal;
@@ -53,11 +61,7 @@ export function dockerClient(host: string): DockerClient {
     path: string,
     call: DockerCall,
     extra: { agent?: false; headers?: Record<string, string> } = {},
-  ): Promise<{ answer: IncomingMessage; socket?: Duplex }> {
-    const { promise, resolve, reject } = Promise.withResolvers<{
-      answer: IncomingMessage;
-      socket?: Duplex;
-    }>();
+  ): Promise<Answered> {
     const raw = call.body instanceof Uint8Array;
     const content =
       call.body === undefined
@@ -69,7 +73,7 @@ export function dockerClient(host: string): DockerClient {
       ...target,
       agent,
       method,
-      path: path + queryOf(call.query),
+      path: path + queryText(call.query),
       signal: call.signal,
       ...extra,
       headers: {
@@ -81,14 +85,9 @@ export function dockerClient(host: string): DockerClient {
         ...extra.headers,
       },
     });
-    request.on('response', (answer) => resolve({ answer }));
-    request.on('upgrade', (answer, socket, head) => {
-      if (head.length > 0) socket.unshift(head);
-      resolve({ answer, socket });
+    return answerTo(request, content).catch((error: unknown) => {
+      throw fromDocker(error, call.action, host);
     });
-    request.on('error', (error) => reject(fromDocker(error, call.action, host)));
-    request.end(content);
-    return promise;
   }
 
   async function versioned(path: string): Promise<string> {
@@ -141,11 +140,10 @@ export function dockerClient(host: string): DockerClient {
     );
   }
 
-  const limited = (call: DockerCall): DockerCall => {
-    const timeout = AbortSignal.timeout(call.timeoutMs ?? TIMEOUT_MS);
-    return { ...call, signal: call.signal ? AbortSignal.any([call.signal, timeout]) : timeout };
-  };
-  const ok = (answer: IncomingMessage) => (answer.statusCode ?? 0) < 400;
+  const limited = (call: DockerCall): DockerCall => ({
+    ...call,
+    signal: signalWithin(call.timeoutMs ?? TIMEOUT_MS, call.signal),
+  });
 
   return {
     where: host,
@@ -153,7 +151,7 @@ export function dockerClient(host: string): DockerClient {
     async json(method, path, call) {
       const bounded = limited(call);
       const { answer } = await send(method, await versioned(path), bounded);
-      if (!ok(answer)) {
+      if (!isSuccess(answer)) {
         if (!call.allow?.includes(answer.statusCode ?? 0)) return fail(answer, call.action);
         answer.resume();
         return undefined;
@@ -164,7 +162,7 @@ export function dockerClient(host: string): DockerClient {
 
     async bytes(path, call) {
       const { answer } = await send('GET', await versioned(path), limited(call));
-      if (ok(answer)) return readAll(answer, call.maxBytes, call.action);
+      if (isSuccess(answer)) return readAll(answer, call.maxBytes, call.action);
       if (answer.statusCode !== 404) return fail(answer, call.action);
       answer.resume();
       return undefined;
@@ -172,14 +170,14 @@ export function dockerClient(host: string): DockerClient {
 
     async header(path, name, call) {
       const { answer } = await send('HEAD', await versioned(path), limited(call));
-      if (!ok(answer) && answer.statusCode !== 404) return fail(answer, call.action);
+      if (!isSuccess(answer) && answer.statusCode !== 404) return fail(answer, call.action);
       answer.resume();
       return answer.statusCode === 404 ? undefined : String(answer.headers[name.toLowerCase()] ?? '');
     },
 
     async *lines(method, path, call) {
       const { answer } = await send(method, await versioned(path), call, { agent: false });
-      if (!ok(answer)) await fail(answer, call.action);
+      if (!isSuccess(answer)) await fail(answer, call.action);
       try {
         yield* jsonLines(answer, MAX_LINE_BYTES);
       } catch (error) {
@@ -193,7 +191,7 @@ export function dockerClient(host: string): DockerClient {
         headers: { Connection: 'Upgrade', Upgrade: 'tcp' },
       });
       if (socket) return socket;
-      if (!ok(answer)) await fail(answer, call.action);
+      if (!isSuccess(answer)) await fail(answer, call.action);
       answer.destroy();
       throw new CayError(
         'unsupported',
@@ -219,13 +217,6 @@ function parseHost(host: string): RequestOptions {
     'invalid_argument',
     `Cannot use Docker at "${host}": must be "unix:///path" or "tcp://name:port"`,
   );
-}
-
-function queryOf(query: DockerCall['query'] = {}): string {
-  const pairs = Object.entries(query).filter(([, value]) => value !== undefined);
-  return pairs.length === 0
-    ? ''
-    : `?${new URLSearchParams(pairs.map(([name, value]): [string, string] => [name, String(value)])).toString()}`;
 }
 
 function newer(one: string, other: string): boolean {

@@ -1,5 +1,5 @@
-import { Duplex } from 'node:stream';
-import { CayError } from '@cay/sdk/protocol';
+import type { Duplex } from 'node:stream';
+import { programStream } from '../support/program-stream.ts';
 import type { DockerClient } from './docker-client.ts';
 import { demux } from './demux.ts';
 
@@ -10,7 +10,6 @@ export interface ExecStreamOptions {
   signal?: AbortSignal;
 }
 
-const MAX_STDERR = 4096;
 const STDERR = 2;
 
 /**
@@ -51,36 +50,24 @@ export async function execStream(client: DockerClient, options: ExecStreamOption
 
 function overSocket(socket: Duplex, action: string): Duplex {
   const take = demux();
-  let said = '';
-  const stream = new Duplex({
-    write(part: Buffer, _encoding, done) {
-      socket.write(part, done);
+  const { stream, onOutput, onWords, onEnd } = programStream(
+    {
+      write: (part, done) => socket.write(part, done),
+      end: (done) => socket.end(done),
+      pause: () => socket.pause(),
+      resume: () => socket.resume(),
+      destroy: () => socket.destroy(),
     },
-    final(done) {
-      socket.end(done);
-    },
-    read() {
-      socket.resume();
-    },
-    destroy(error, done) {
-      socket.destroy();
-      done(error);
-    },
-  });
+    action,
+  );
   socket.on('data', (part: Buffer) => {
     try {
-      take(part, (channel, data) => {
-        if (channel === STDERR) said = (said + data.toString()).slice(0, MAX_STDERR);
-        else if (!stream.push(data)) socket.pause();
-      });
+      take(part, (channel, data) => (channel === STDERR ? onWords(data) : onOutput(data)));
     } catch (error) {
       stream.destroy(error as Error);
     }
   });
-  socket.on('end', () => {
-    if (said !== '') stream.destroy(new CayError('unavailable', `Cannot ${action}: ${said.trim()}`));
-    else stream.push(null);
-  });
+  socket.on('end', onEnd);
   socket.on('error', (error) => stream.destroy(error));
   socket.on('close', () => stream.destroy());
   return stream;

@@ -58,6 +58,10 @@ export const newName = {
   image: () => `m-${randomName(20)}`,
 };
 
+export function isSnapshotTree(name: string): boolean {
+  return name.startsWith('s-');
+}
+
 /** Writes the record, and reports a change of phase. */
 export async function save({ records, changes }: Engine, record: SandboxRecord): Promise<Observation> {
   const before = records.get(record.id);

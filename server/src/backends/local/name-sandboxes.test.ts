@@ -1,5 +1,6 @@
 import { CayError, newId } from '@cay/sdk/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
+import { resourceError } from '../../host/resource-error.ts';
 import { namingSandbox } from './name-sandboxes.ts';
 import { localWorld, type LocalWorld } from './testing/local-world.ts';
 
@@ -15,20 +16,33 @@ describe('what a verb of a sandbox rejects with', () => {
 
   it('speaks of the sandbox wherever the host speaks of its instance, its tree or its cgroup', () => {
     const id = newId('sbx');
-    const error = new CayError(
+    const error = resourceError(
       'unavailable',
-      `Cannot start container "${INSTANCE}": runc says: cgroup cay/${INSTANCE} is gone`,
+      { kind: 'container', name: INSTANCE },
+      (container) => `Cannot start ${container}: runc says: cgroup cay/${INSTANCE} is gone`,
       {
         details: { words: `cay/${INSTANCE}`, bytes: 3 },
-        hint: `look at tree "${INSTANCE}"`,
+        hint: `look at cay/${INSTANCE}`,
       },
     );
+    expect(error.message).toContain(`container "${INSTANCE}"`);
     expect(namingSandbox(id, error)).toMatchObject({
       code: 'unavailable',
       message: `Cannot start sandbox "${id}": runc says: cgroup cay/${id} is gone`,
       details: { words: `cay/${id}`, bytes: 3 },
-      hint: `look at sandbox "${id}"`,
+      hint: `look at cay/${id}`,
       cause: error,
+    });
+  });
+
+  it('speaks of the snapshot where the host speaks of its tree', () => {
+    const error = resourceError(
+      'not_found',
+      { kind: 'tree', name: `s-${'a1'.repeat(10)}` },
+      (tree) => `Cannot find ${tree} among the committed`,
+    );
+    expect(namingSandbox(newId('sbx'), error)).toMatchObject({
+      message: 'Cannot find its snapshot among the committed',
     });
   });
 

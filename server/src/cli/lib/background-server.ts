@@ -5,7 +5,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/client';
 import { isAlive } from '../../lib/proc.ts';
 import { makeDataDirectory, removeData } from './data-directory.ts';
-import { namesOf } from './backend-option.ts';
 import { errorColour, note } from './output.ts';
 import { prepareHost } from './prepare-host.ts';
 import { runningServer } from './running-server.ts';
@@ -17,6 +16,7 @@ import {
   type CommonOptions,
   type ServerFile,
 } from './settings.ts';
+import type { StartedWith } from '../../settings/started-with.ts';
 import type { Composition } from '../verb.ts';
 
 const POLL_MS = 15;
@@ -28,22 +28,29 @@ const MAX_LOG = 64 * 1024 * 1024;
 export async function ensureServer(composition: Composition, options: CommonOptions): Promise<boolean> {
   const dataDir = dataDirOf(options);
   if (runningServer(dataDir)) return false;
-  prepareHost(namesOf(process.env['CAY_BACKEND'] ?? 'local'));
-  await startInBackground(composition, ['--data', dataDir]);
+  const { resolveSettings } = await import('../../settings/resolve-settings.ts');
+  const { startedWith } = await import('../../settings/started-with.ts');
+  const resolved = resolveSettings({ data: dataDir }, process.env);
+  prepareHost(resolved.settings.backend);
+  await startInBackground(composition, dataDir, startedWith(resolved, process.env));
   return true;
 }
 
-/** `flags` are those of `up`. Rejects with the error that the server printed if it ends before it is ready. */
-export async function startInBackground(composition: Composition, flags: string[]): Promise<ServerFile> {
-  const dataDir = dataDirOf({ data: flags[flags.indexOf('--data') + 1]! });
+/** Rejects with the error that the server printed if it ends before it is ready. */
+export async function startInBackground(
+  composition: Composition,
+  dataDir: string,
+  { args, env }: StartedWith,
+): Promise<ServerFile> {
   const made = makeDataDirectory(dataDir);
   const logFile = logFileOf(dataDir);
   if ((statSync(logFile, { throwIfNoEntry: false })?.size ?? 0) > MAX_LOG)
     renameSync(logFile, `${logFile}.1`);
   const log = openSync(logFile, 'a', 0o600);
   const from = statSync(logFile).size;
-  const child = spawn(process.execPath, [composition.entry, 'up', ...flags], {
+  const child = spawn(process.execPath, [composition.entry, 'up', ...args], {
     detached: true,
+    env,
     cwd: '/',
     stdio: ['ignore', log, log],
   });

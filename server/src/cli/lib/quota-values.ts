@@ -1,14 +1,21 @@
 /** Quotas as people write and read them: `memory=8g`. */
 import type { ProjectUsage, Quota, SomeQuota } from '@cay/sdk/client';
-import { QUOTAS, QUOTA_NAMES, quotasIn } from './quota-options.ts';
-import { formatBytes, formatSize, parseSize } from './units.ts';
+import { UnitError, parseSize } from '../../lib/units.ts';
+import { QUOTAS, namesIn, quotasIn } from '../../settings/amounts.ts';
+import { usageError } from './failure.ts';
+import { formatBytes, formatSize } from './units.ts';
 
-export { QUOTA_NAMES };
+export const QUOTA_NAMES = namesIn(QUOTAS);
 
 const KEYS = Object.keys(QUOTAS) as (keyof Quota)[];
 
 export function parseQuotas(pairs: readonly string[]): SomeQuota {
-  return quotasIn('The quota', pairs);
+  try {
+    return quotasIn(pairs);
+  } catch (error) {
+    if (!(error instanceof UnitError)) throw error;
+    throw usageError(`The quota cannot be set: ${error.message}`);
+  }
 }
 
 /** Those that are bounded, with the bound as it would be written. */

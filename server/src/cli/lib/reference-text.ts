@@ -2,12 +2,10 @@ import { loadProgram } from '../program.ts';
 import { cliReference } from './reference.ts';
 
 /** The whole reference. It does not depend on the terminal's width or on the environment. */
-export async function referenceText(backends: readonly string[]): Promise<string> {
+export async function referenceText(): Promise<string> {
   const not = () => Promise.reject(new Error('Not while the reference is written'));
-  const clusterBackends = backends.filter((name) => name === 'kubernetes-job' || name === 'agent-sandbox');
-  const cluster = { clusterBackends, declarationsOf: not, toYaml: not };
+  const cluster = { clusterBackends: ['kubernetes-job', 'agent-sandbox'], declarationsOf: not, toYaml: not };
   const program = await loadProgram({
-    backends,
     entry: '',
     openBackend: not,
     surveyBackend: not,

@@ -44,7 +44,7 @@ line \`error: …\` on standard error, and a line \`hint: …\` where something 
 | \`CAY_DATA\` | the data directory: \`/var/lib/cay\` for root, else \`~/.local/share/cay\` |
 | \`CAY_LISTEN\` | where \`up\` listens: \`127.0.0.1:7070\` |
 | \`CAY_URL\`, \`CAY_API_KEY\` | another server, and its key; without them the one of the data directory |
-| \`CAY_BACKEND\`, \`CAY_RUNTIME\`, \`CAY_POOL\`, \`CAY_ALLOW_RUNTIME\`, \`CAY_ALLOW_IMAGE\`, \`CAY_DEFAULT_LIMIT\`, \`CAY_MAX_LIMIT\`, \`CAY_STORAGE\`, \`CAY_LOG_LEVEL\` | defaults for the flags of \`up\`, also when \`run\` starts the server |
+| \`CAY_…\` | [the settings of the server](settings.md), for \`up\` and also when \`run\` starts the server |
 | \`NO_COLOR\`, \`FORCE_COLOR\` | never, or always, in colour |
 
 ## Exit codes

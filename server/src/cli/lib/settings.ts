@@ -6,6 +6,7 @@ import { CayError } from '@cay/sdk/client';
 import { errnoOf } from './errno-text.ts';
 import { usageError } from './failure.ts';
 import { pathError } from './path-error.ts';
+import { parseHostPort } from '../../lib/units.ts';
 import type { DockerSettings } from '../verb.ts';
 
 export interface CommonOptions {
@@ -14,27 +15,27 @@ export interface CommonOptions {
   json?: boolean;
 }
 
-export const DEFAULT_LISTEN = '127.0.0.1:7070';
+const DEFAULT_LISTEN = '127.0.0.1:7070';
 
 export function dataDirOf(options: CommonOptions): string {
   const root = process.getuid?.() === 0;
   return resolve(
-    options.data ?? process.env['CAY_DATA'] ?? (root ? '/var/lib/cay' : join(homedir(), '.local/share/cay')),
+    options.data ??
+      (process.env['CAY_DATA'] || undefined) ??
+      (root ? '/var/lib/cay' : join(homedir(), '.local/share/cay')),
   );
 }
 
-export function listenOf(text: string = process.env['CAY_LISTEN'] ?? DEFAULT_LISTEN): {
-  host: string;
-  port: number;
-} {
-  const match = /^(?:\[([0-9a-f:.]+)\]|([^:[\]]*)):(\d{1,5})$/i.exec(text);
-  const port = Number(match?.[3]);
-  if (!match || port > 65_535)
+/** Where the server would listen, for verbs that do not start it. */
+export function listenOf(text = process.env['CAY_LISTEN'] || DEFAULT_LISTEN): { host: string; port: number } {
+  try {
+    return parseHostPort(text);
+  } catch {
     throw usageError(
       `"${text}" is not an address to listen on`,
       'give HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070',
     );
-  return { host: match[1] ?? (match[2] || '127.0.0.1'), port };
+  }
 }
 
 /** What the server leaves for the command line of the same machine. Readable by its user alone. */
@@ -44,6 +45,8 @@ export interface CliFile {
   backend?: string;
   /** The engine that has the sandboxes, so that they can be found again to be removed. */
   docker?: DockerSettings;
+  /** The same of a cluster: the variables of its settings, also where they were given as flags. */
+  variables?: Record<string, string>;
 }
 
 /** What runs now, or did when it was killed. */

@@ -12,7 +12,9 @@ import {
   type SandboxSpec,
 } from '@cay/sdk/client';
 import { withoutUnenforceable } from '../../backends/support/check-spec.ts';
-import { backendOption, namesOf } from '../lib/backend-option.ts';
+import { resolveSettings } from '../../settings/resolve-settings.ts';
+import type { BackendName } from '../../settings.ts';
+import { settingOption } from '../lib/settings-options.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { openClient } from '../lib/client.ts';
 import { inCliWords } from '../lib/cli-words.ts';
@@ -34,7 +36,7 @@ export interface Finding {
 }
 
 interface Options extends CommonOptions {
-  backend: string;
+  backend?: string;
   sweep?: boolean;
   dryRun?: boolean;
 }
@@ -51,7 +53,7 @@ export const doctorVerb: Verb = (program, composition) => {
   const command = program
     .command('doctor')
     .description('start a sandbox on each runtime; show what works, what is missing and how to fix it')
-    .addOption(backendOption(composition, 'what to look at'));
+    .addOption(settingOption('backend', 'which backend to look at, or several with commas between them'));
   withCommonOptions(command)
     .option('--sweep', 'remove orphans from the machine and list them; nothing else is tested')
     .option('--dry-run', 'with --sweep: only list it')
@@ -65,7 +67,7 @@ export const doctorVerb: Verb = (program, composition) => {
         if (!options.json) show(finding);
       };
       add(nodeFinding());
-      const names = namesOf(options.backend);
+      const names = backendsOf(options);
       if (names.includes('local')) add(rootFinding());
       // Without root the local backend fails in many ways, of which root is the one cause.
       const tried = names.filter((name) => name !== 'local' || process.getuid?.() === 0);
@@ -119,7 +121,7 @@ async function sweepAlone(
   const orphans: Orphans['orphans'] = [];
   const dir = join(dataDir, 'engine');
   // The local backend keeps everything in that directory.
-  const names = namesOf(options.backend).filter((name) => name !== 'local' || existsSync(dir));
+  const names = backendsOf(options).filter((name) => name !== 'local' || existsSync(dir));
   if (names.length === 0) return orphans;
   if (dryRun) return composition.surveyBackend(names.join(','), { dir });
   const backend = await composition.openBackend(names.join(','), {
@@ -131,6 +133,10 @@ async function sweepAlone(
   orphans.push(...((await backend.ability('sweep')?.sweep()) ?? []));
   await backend.close();
   return orphans;
+}
+
+function backendsOf({ backend }: Options): BackendName[] {
+  return resolveSettings({ backend }, process.env).settings.backend;
 }
 
 function nodeFinding(): Finding {

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/client';
+import type { ClusterSettings } from '../../backends/kubernetes/cluster-settings.ts';
 import { isAlive } from '../../lib/proc.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { confirm } from '../lib/confirm.ts';
@@ -73,10 +74,23 @@ async function stopServer(dataDir: string): Promise<number | undefined> {
 /** First what the backend has elsewhere, such as mounts, cgroups and containers; then our own files. */
 async function destroyAll(composition: Composition, dataDir: string): Promise<void> {
   const engine = join(dataDir, 'engine');
-  const { backend: name = 'local', docker } = readFileOr<CliFile>(cliFileOf(dataDir)) ?? {};
+  const { backend: name = 'local', docker, variables } = readFileOr<CliFile>(cliFileOf(dataDir)) ?? {};
   if (existsSync(engine) || name !== 'local') {
-    const backend = await composition.openBackend(name, { dir: engine, docker, poolSize: 0 });
+    const backend = await composition.openBackend(name, {
+      dir: engine,
+      docker,
+      ...(variables && { cluster: await clusterIn(variables) }),
+      poolSize: 0,
+    });
     await backend.destroy();
   }
   await removeData(dataDir);
+}
+
+async function clusterIn(variables: Record<string, string>): Promise<ClusterSettings> {
+  const [{ settingsIn }, { clusterOf }] = await Promise.all([
+    import('../../settings/resolve-settings.ts'),
+    import('../../settings/cluster-of.ts'),
+  ]);
+  return clusterOf(settingsIn({ ...process.env, ...variables }));
 }

@@ -8,7 +8,7 @@
 import { poll } from '../../lib/poll.ts';
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, rmdirSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { CayError } from '@cay/sdk/protocol';
+import { resourceError } from '../resource-error.ts';
 
 export function errnoOf(error: unknown): string | undefined {
   return (error as NodeJS.ErrnoException).code;
@@ -114,18 +114,23 @@ export function requireController(
 ): dir is string {
   if (dir !== undefined) return true;
   if (value === null || value === undefined) return false;
-  throw new CayError(
+  throw resourceError(
     'unsupported',
-    `Cannot limit ${limit} of cgroup "${name}": this machine has no such controller`,
+    { kind: 'cgroup', name },
+    (cgroup) => `Cannot limit ${limit} of ${cgroup}: this machine has no such controller`,
   );
 }
 
 /** Polls until `done` is true: at once, then every millisecond, later every 10. */
 export async function until(
   done: () => boolean,
-  { what, timeoutMs }: { what: string; timeoutMs: number },
+  { name, what, timeoutMs }: { name: string; what: (cgroup: string) => string; timeoutMs: number },
 ): Promise<void> {
   const delayMs = (attempts: number) => (attempts <= 20 ? 1 : 10);
   if (await poll(() => done() || undefined, { timeoutMs, delayMs })) return;
-  throw new CayError('deadline_exceeded', `${what} took longer than ${timeoutMs} ms`);
+  throw resourceError(
+    'deadline_exceeded',
+    { kind: 'cgroup', name },
+    (cgroup) => `${what(cgroup)} took longer than ${timeoutMs} ms`,
+  );
 }

@@ -1,9 +1,9 @@
 /** cgroups version 1, also in the hybrid setup: one directory tree for each controller. */
 import { join } from 'node:path';
-import { CayError } from '@cay/sdk/protocol';
 import type { Cgroup, CgroupLimits, Cgroups } from './cgroup.ts';
 import * as files from './control-files.ts';
 import { serverGroup } from './server-group.ts';
+import { resourceError } from '../resource-error.ts';
 
 export const V1_CONTROLLERS = ['cpu', 'cpuacct', 'memory', 'pids', 'freezer'] as const;
 export type V1Controller = (typeof V1_CONTROLLERS)[number];
@@ -93,17 +93,26 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
       return false;
     };
     const pidsMax = pids === undefined ? undefined : files.readIfThere(pids, 'pids.max');
-    await files.until(emptied, { what: `Killing all of cgroup "${name}"`, timeoutMs: KILL_TIMEOUT_MS });
+    await files.until(emptied, {
+      name,
+      what: (cgroup) => `Killing all of ${cgroup}`,
+      timeoutMs: KILL_TIMEOUT_MS,
+    });
     if (rounds >= 3 && pids !== undefined && pidsMax !== undefined)
       files.writeIfThere(pids, 'pids.max', pidsMax.trim());
   }
 
   async function setFreezer(state: 'FROZEN' | 'THAWED'): Promise<void> {
     if (freezer === undefined)
-      throw new CayError('unsupported', `Cannot freeze cgroup "${name}": this machine has no freezer`);
+      throw resourceError(
+        'unsupported',
+        { kind: 'cgroup', name },
+        (cgroup) => `Cannot freeze ${cgroup}: this machine has no freezer`,
+      );
     files.write(freezer, 'freezer.state', state);
     await files.until(() => files.read(freezer, 'freezer.state').trim() === state, {
-      what: `Changing cgroup "${name}" to ${state}`,
+      name,
+      what: (cgroup) => `Changing ${cgroup} to ${state}`,
       timeoutMs: FREEZE_TIMEOUT_MS,
     });
   }
@@ -150,7 +159,11 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
         processes().forEach(sigkill);
         return false;
       };
-      await files.until(removed, { what: `Removing cgroup "${name}"`, timeoutMs: KILL_TIMEOUT_MS });
+      await files.until(removed, {
+        name,
+        what: (cgroup) => `Removing ${cgroup}`,
+        timeoutMs: KILL_TIMEOUT_MS,
+      });
     },
   };
 }
@@ -171,12 +184,11 @@ function writeMemoryLimit(name: string, dir: string, bytes: number | null): void
     if (swap !== undefined && !raising) files.write(dir, 'memory.memsw.limit_in_bytes', wanted);
   } catch (error) {
     if (files.errnoOf(error) !== 'EBUSY') throw error;
-    throw new CayError(
+    throw resourceError(
       'failed_precondition',
-      `Cannot limit memory of cgroup "${name}" to ${bytes} bytes: more is in use`,
-      {
-        cause: error,
-      },
+      { kind: 'cgroup', name },
+      (cgroup) => `Cannot limit memory of ${cgroup} to ${bytes} bytes: more is in use`,
+      { cause: error },
     );
   }
 }

@@ -1,9 +1,9 @@
 /** cgroups version 2: one tree, with the controllers that each parent delegates. */
 import { join } from 'node:path';
-import { CayError } from '@cay/sdk/protocol';
 import type { Cgroup, CgroupLimits, Cgroups } from './cgroup.ts';
 import * as files from './control-files.ts';
 import { serverGroup } from './server-group.ts';
+import { resourceError } from '../resource-error.ts';
 
 export interface V2Options {
   /** Where the filesystem is mounted. */
@@ -59,9 +59,10 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
       bytes !== null &&
       unreclaimable(Number(files.read(dir, 'memory.current')), files.read(dir, 'memory.stat')) > bytes
     ) {
-      throw new CayError(
+      throw resourceError(
         'failed_precondition',
-        `Cannot limit memory of cgroup "${name}" to ${bytes} bytes: more is in use`,
+        { kind: 'cgroup', name },
+        (cgroup) => `Cannot limit memory of ${cgroup} to ${bytes} bytes: more is in use`,
       );
     }
     files.write(dir, 'memory.max', bytes ?? 'max');
@@ -101,13 +102,18 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
       killAll(dir, left);
       return false;
     };
-    await files.until(emptied, { what: `Killing all of cgroup "${name}"`, timeoutMs: KILL_TIMEOUT_MS });
+    await files.until(emptied, {
+      name,
+      what: (cgroup) => `Killing all of ${cgroup}`,
+      timeoutMs: KILL_TIMEOUT_MS,
+    });
   }
 
   async function setFrozen(frozen: 0 | 1): Promise<void> {
     files.write(dir, 'cgroup.freeze', frozen);
     await files.until(() => files.valueOf(files.read(dir, 'cgroup.events'), 'frozen') === frozen, {
-      what: `${frozen ? 'Freezing' : 'Thawing'} cgroup "${name}"`,
+      name,
+      what: (cgroup) => `${frozen ? 'Freezing' : 'Thawing'} ${cgroup}`,
       timeoutMs: FREEZE_TIMEOUT_MS,
     });
   }
@@ -151,7 +157,11 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
         killAll(dir, processes());
         return false;
       };
-      await files.until(removed, { what: `Removing cgroup "${name}"`, timeoutMs: KILL_TIMEOUT_MS });
+      await files.until(removed, {
+        name,
+        what: (cgroup) => `Removing ${cgroup}`,
+        timeoutMs: KILL_TIMEOUT_MS,
+      });
     },
   };
 }

@@ -24,6 +24,7 @@ import {
 import { probeContainer } from './probe-container.ts';
 import { requireReadableAccounts } from './readable-accounts.ts';
 import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
+import { resourceError } from '../resource-error.ts';
 
 export interface OciOptions {
   /** State of containers is kept below it, in a directory with the runtime's name. */
@@ -154,7 +155,11 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
 
   async function start(container: Container, verb: string[]): Promise<void> {
     if ((await status(container.name)) === 'running') {
-      throw new CayError('already_exists', `Cannot start container "${container.name}": it is running`);
+      throw resourceError(
+        'already_exists',
+        { kind: 'container', name: container.name },
+        (named) => `Cannot start ${named}: it is running`,
+      );
     }
     mkdirSync(root, { recursive: true });
     // State of a container that ended by itself, or with the machine.
@@ -297,9 +302,10 @@ function startError(
   words: string,
 ): CayError {
   if (error instanceof RunError && (error.reason === 'spawn' || error.exitCode === NOT_RUN)) {
-    return new CayError(
+    return resourceError(
       'unavailable',
-      `Cannot start container "${name}": "${binary}" cannot be run (${words || error.message})`,
+      { kind: 'container', name },
+      (named) => `Cannot start ${named}: "${binary}" cannot be run (${words || error.message})`,
       {
         cause: error,
         details: { words: `"${binary}" cannot be run` },
@@ -308,10 +314,12 @@ function startError(
     );
   }
   const said = words || (error as Error).message;
-  return new CayError('unavailable', `Cannot start container "${name}": ${traits.name} says: ${said}`, {
-    cause: error,
-    details: { words: said },
-  });
+  return resourceError(
+    'unavailable',
+    { kind: 'container', name },
+    (named) => `Cannot start ${named}: ${traits.name} says: ${said}`,
+    { cause: error, details: { words: said } },
+  );
 }
 
 const LOG_BYTES = 16_384;

@@ -12,11 +12,11 @@ import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, write
 import { readdir } from 'node:fs/promises';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
-import { CayError } from '@cay/sdk/protocol';
 import { isAlive, processStat } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
 import { GUEST_PATH, OOM_SCORE, SOCKET_DIR } from './bundle.ts';
 import type { Container, Runtime, RuntimeProbe } from './runtime.ts';
+import { resourceError } from '../resource-error.ts';
 
 export interface ProcessOptions {
   stateDir: string;
@@ -58,7 +58,11 @@ export function processRuntime({ stateDir }: ProcessOptions): Runtime {
     probe: () => (probed ??= probeOnce()),
     start: async (container) => {
       if ((await status(container.name)) === 'running') {
-        throw new CayError('already_exists', `Cannot start container "${container.name}": it is running`);
+        throw resourceError(
+          'already_exists',
+          { kind: 'container', name: container.name },
+          (named) => `Cannot start ${named}: it is running`,
+        );
       }
       mkdirSync(root, { recursive: true });
       try {
@@ -114,9 +118,12 @@ async function launch(container: Container): Promise<number> {
   if (pid) return pid;
   child.kill('SIGKILL');
   const words = readFileSync(log, 'utf8').trim().slice(-4_096) || ended || 'it did not start in time';
-  throw new CayError('unavailable', `Cannot start container "${container.name}": process says: ${words}`, {
-    hint: HINT,
-  });
+  throw resourceError(
+    'unavailable',
+    { kind: 'container', name: container.name },
+    (named) => `Cannot start ${named}: process says: ${words}`,
+    { hint: HINT },
+  );
 }
 
 function script(container: Container): string {

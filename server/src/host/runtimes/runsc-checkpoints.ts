@@ -22,6 +22,7 @@ import { GUEST_PATH } from './bundle.ts';
 import { parseVersion, type CheckpointTools } from './oci.ts';
 import type { Checkpoints } from './runtime.ts';
 import { callSandbox } from './sandbox-control.ts';
+import { resourceError } from '../resource-error.ts';
 
 export interface RunscCheckpointTools extends CheckpointTools {
   /** Undefined if there is no such container. */
@@ -124,9 +125,10 @@ function captureError(name: string, error: unknown): CayError {
   const words = (error as Error).message.split('\n')[0]!.slice(0, 500);
   const deleted = DELETED.exec(words)?.[1];
   if (deleted !== undefined) {
-    return new CayError(
+    return resourceError(
       'failed_precondition',
-      `Cannot keep the memory of container "${name}": a process holds a deleted file open`,
+      { kind: 'container', name },
+      (container) => `Cannot keep the memory of ${container}: a process holds a deleted file open`,
       {
         cause: error,
         details: { reason: 'deleted_file_open', path: `/${deleted}` },
@@ -136,9 +138,11 @@ function captureError(name: string, error: unknown): CayError {
   }
   const full =
     isDiskFull(error) || /no space left on device|disk quota exceeded/i.test((error as Error).message);
-  return new CayError(
+  return resourceError(
     full ? 'resource_exhausted' : 'unavailable',
-    `Cannot keep the memory of container "${name}": ${full ? 'the disk is full' : `runsc says: ${words}`}`,
+    { kind: 'container', name },
+    (container) =>
+      `Cannot keep the memory of ${container}: ${full ? 'the disk is full' : `runsc says: ${words}`}`,
     { cause: error, details: { words } },
   );
 }

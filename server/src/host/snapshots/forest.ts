@@ -12,6 +12,7 @@ import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import type { Records, TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
+import { resourceError } from '../resource-error.ts';
 
 export interface TreeDriver {
   /** Names of all complete trees. Removes incomplete ones. */
@@ -98,7 +99,11 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     checkName(key);
     const tree = trees.get(key);
     if (tree?.state !== 'here' || tree.record.kind !== 'active') {
-      throw new CayError('not_found', `No active tree "${key}"`);
+      throw resourceError(
+        'not_found',
+        { kind: 'tree', name: key },
+        (named) => `Cannot find ${named} among the active`,
+      );
     }
     return tree;
   }
@@ -111,7 +116,11 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     return enqueue(name, async () => {
       const tree = trees.get(name);
       if (tree?.state !== 'here' || tree.record.kind !== 'committed')
-        throw new CayError('not_found', `No committed tree "${name}"`);
+        throw resourceError(
+          'not_found',
+          { kind: 'tree', name },
+          (named) => `Cannot find ${named} among the committed`,
+        );
       const path = await driver.committedPath(name, tree.record);
       if (done) {
         const readers = (tree.readers ??= new Set());
@@ -175,9 +184,12 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
       await records.remove(name).catch(() => {});
       trees.delete(name);
       if (!isDiskFull(error)) throw error;
-      throw new CayError('resource_exhausted', `Cannot make tree "${name}": no space is left`, {
-        cause: error,
-      });
+      throw resourceError(
+        'resource_exhausted',
+        { kind: 'tree', name },
+        (named) => `Cannot make ${named}: no space is left`,
+        { cause: error },
+      );
     }
   }
 
@@ -210,7 +222,12 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
         }
         const from = parent === undefined ? undefined : trees.get(parent);
         if (parent !== undefined && (from?.state !== 'here' || from.record.kind !== 'committed')) {
-          throw new CayError('not_found', `Cannot prepare tree "${key}": no committed tree "${parent}"`);
+          throw resourceError(
+            'not_found',
+            { kind: 'tree', name: key },
+            (named) => `Cannot prepare ${named}: what it is to continue from is gone`,
+            { details: { parent } },
+          );
         }
         const record: TreeRecord = {
           kind: 'active',
@@ -274,7 +291,8 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     async usage(name) {
       checkName(name);
       const tree = trees.get(name);
-      if (tree?.state !== 'here') throw new CayError('not_found', `No tree "${name}"`);
+      if (tree?.state !== 'here')
+        throw resourceError('not_found', { kind: 'tree', name }, (named) => `Cannot find ${named}`);
       return driver.usage(name, tree.record);
     },
 
@@ -284,12 +302,11 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
         if (!tree) return;
         const child = [...trees].find(([, { record }]) => record.parent === name)?.[0];
         if (child !== undefined) {
-          throw new CayError(
+          throw resourceError(
             'failed_precondition',
-            `Cannot remove tree "${name}": "${child}" descends from it`,
-            {
-              details: { child },
-            },
+            { kind: 'tree', name },
+            (named) => `Cannot remove ${named}: another tree descends from it`,
+            { details: { child } },
           );
         }
         tree.state = 'leaving';

@@ -20,6 +20,7 @@ import { diskSpace, isMountPoint } from './mounts.ts';
 import { openRecords, type TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
+import { resourceError } from '../resource-error.ts';
 
 export interface OverlayOptions {
   dir: string;
@@ -71,7 +72,11 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
       layers.push(name);
       const record: TreeRecord | undefined = forest.record(name);
       if (!record)
-        throw new CayError('internal', `Cannot stack tree "${parent}": its layer "${name}" is missing`);
+        throw resourceError(
+          'internal',
+          { kind: 'tree', name: parent! },
+          (tree) => `Cannot stack ${tree}: its layer "${name}" is missing`,
+        );
       name = record.flat ? undefined : record.parent;
     }
     return layers;

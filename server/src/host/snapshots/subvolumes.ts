@@ -1,6 +1,6 @@
 import { join } from 'node:path';
-import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
+import { resourceError } from '../resource-error.ts';
 
 export interface Subvolumes {
   /** The subvolume id of a tree. */
@@ -72,7 +72,11 @@ export async function openSubvolumes(base: string, treesDir: string): Promise<Su
         if (exitCode === 0) break;
         const nested = /not empty/i.test(stderr) && pass < MAX_PASSES && (await removeInner(name)) > 0;
         if (!nested)
-          throw new CayError('internal', `Cannot remove tree "${name}": ${stderr.trim().slice(0, 500)}`);
+          throw resourceError(
+            'internal',
+            { kind: 'tree', name },
+            (tree) => `Cannot remove ${tree}: ${stderr.trim().slice(0, 500)}`,
+          );
       }
       ids.delete(name);
     },

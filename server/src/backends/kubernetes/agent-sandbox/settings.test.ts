@@ -1,15 +1,20 @@
 import { describe, expect, it } from 'vitest';
+import { settingsIn } from '../../../settings/resolve-settings.ts';
+import { clusterOf } from '../../../settings/cluster-of.ts';
 import { checkPoolAndStorage, poolAndStorage } from './settings.ts';
 
 describe('poolAndStorage', () => {
   it('reads what the environment says, and nothing where it says nothing', () => {
-    expect(poolAndStorage({})).toEqual({});
+    expect(poolAndStorage(clusterOf(settingsIn({})))).toEqual({});
     const env = {
       CAY_KUBERNETES_WARM_POOL: '3',
       CAY_KUBERNETES_STORAGE: '5Gi',
       CAY_KUBERNETES_STORAGE_CLASS: 'fast',
     };
-    expect(poolAndStorage(env)).toEqual({ warmPool: 3, storage: { size: '5Gi', storageClass: 'fast' } });
+    expect(poolAndStorage(clusterOf(settingsIn(env)))).toEqual({
+      warmPool: 3,
+      storage: { size: '5Gi', storageClass: 'fast' },
+    });
   });
 });
 

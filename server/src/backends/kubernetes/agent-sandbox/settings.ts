@@ -1,4 +1,5 @@
 import { CayError } from '@cay/sdk/protocol';
+import type { ClusterSettings } from '../cluster-settings.ts';
 import type { PodBackendOptions } from '../pod-backend.ts';
 
 export interface AgentSandboxOptions extends PodBackendOptions, PoolAndStorage {}
@@ -16,13 +17,11 @@ export interface PoolAndStorage {
 const MAX_POOL = 1000;
 const QUANTITY = /^[1-9][0-9]*(Ki|Mi|Gi|Ti|k|M|G|T)?$/;
 
-/** The settings that only this backend has: `CAY_KUBERNETES_WARM_POOL`, `…_STORAGE` and `…_STORAGE_CLASS`. */
-export function poolAndStorage(env: NodeJS.ProcessEnv): PoolAndStorage {
-  const read = (name: string) => env[`CAY_KUBERNETES_${name}`] || undefined;
-  const [warmPool, size] = [read('WARM_POOL'), read('STORAGE')];
+/** The settings that only this backend has. */
+export function poolAndStorage({ warmPool, storage: size, storageClass }: ClusterSettings): PoolAndStorage {
   return {
-    ...(warmPool !== undefined && { warmPool: Number(warmPool) }),
-    ...(size !== undefined && { storage: { size, storageClass: read('STORAGE_CLASS') } }),
+    ...(warmPool !== undefined && { warmPool }),
+    ...(size !== undefined && { storage: { size, storageClass } }),
   };
 }
 

@@ -1,6 +1,6 @@
-import { Duplex } from 'node:stream';
-import { CayError } from '@cay/sdk/protocol';
+import type { Duplex } from 'node:stream';
 import type WebSocket from 'ws';
+import { programStream } from '../../support/program-stream.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
 
 export interface ExecStreamOptions {
@@ -13,7 +13,6 @@ export interface ExecStreamOptions {
 }
 
 const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, status: 3 } as const;
-const MAX_SAID = 4096;
 /** A proxy or a load balancer on the way may drop a connection that is silent. */
 const PING_MS = 30_000;
 
@@ -33,8 +32,6 @@ export async function execStream(client: KubernetesClient, options: ExecStreamOp
 }
 
 function overSocket(socket: WebSocket, action: string): Duplex {
-  let said = '';
-  const note = (data: Buffer) => (said = (said + data.toString()).slice(0, MAX_SAID));
   let answered = true;
   const pinging = setInterval(() => {
     // A connection whose other end is gone without a word would otherwise stay for hours.
@@ -43,51 +40,39 @@ function overSocket(socket: WebSocket, action: string): Duplex {
     socket.ping();
   }, PING_MS);
   pinging.unref();
-  const stream = new Duplex({
-    write(part: Buffer, _encoding, done) {
-      const message = Buffer.allocUnsafe(part.length + 1);
-      message[0] = CHANNEL.stdin;
-      part.copy(message, 1);
-      socket.send(message, done);
+  const { stream, onOutput, onWords, onEnd } = programStream(
+    {
+      write(part, done) {
+        const message = Buffer.allocUnsafe(part.length + 1);
+        message[0] = CHANNEL.stdin;
+        part.copy(message, 1);
+        socket.send(message, done);
+      },
+      end(done) {
+        socket.close();
+        done();
+      },
+      pause: () => socket.pause(),
+      resume: () => socket.resume(),
+      destroy() {
+        clearInterval(pinging);
+        socket.terminate();
+      },
     },
-    final(done) {
-      socket.close();
-      done();
-    },
-    read() {
-      socket.resume();
-    },
-    destroy(error, done) {
-      clearInterval(pinging);
-      socket.terminate();
-      done(error);
-    },
-  });
-  const failed = () =>
-    stream.destroy(new CayError('unavailable', `Cannot ${action}: ${said.trim() || 'the exec has ended'}`));
+    action,
+  );
   socket.on('pong', () => (answered = true));
   socket.on('message', (message: Buffer, binary) => {
     if (!binary || message.length === 0) return;
     answered = true;
     const data = message.subarray(1);
-    switch (message[0]) {
-      case CHANNEL.stdout:
-        if (data.length > 0 && !stream.push(data)) socket.pause();
-        break;
-      case CHANNEL.stderr:
-        note(data);
-        break;
-      case CHANNEL.status:
-        note(messageOf(data));
-        break;
-      default:
-        break;
-    }
+    if (message[0] === CHANNEL.stdout) onOutput(data);
+    else if (message[0] === CHANNEL.stderr) onWords(data);
+    else if (message[0] === CHANNEL.status) onWords(messageOf(data));
   });
-  socket.on('error', (error) => note(Buffer.from(error.message)));
+  socket.on('error', (error) => onWords(Buffer.from(error.message)));
   socket.on('close', () => {
-    if (said !== '') failed();
-    else stream.push(null);
+    onEnd();
     stream.destroy();
   });
   return stream;

@@ -9,6 +9,7 @@ import { CayError } from '@cay/sdk/protocol';
 import type { KubeConfig } from '@kubernetes/client-node';
 import WebSocket from 'ws';
 import { BodyTooLong, jsonLines, readWhole } from '../../../lib/http-body.ts';
+import { answerTo, isSuccess, queryText, signalWithin, type Query } from '../../../lib/http-client.ts';
 import { fromKubernetes, fromKubernetesAnswer } from './from-kubernetes.ts';
 import { inBackground } from '../../../lib/in-background.ts';
 
@@ -25,8 +26,6 @@ const MAX_RETRY_AFTER_MS = 5_000;
 /** A patch that says nothing of what it found may lose to many others, and is as right the next time. */
 export const MERGE_PATCH = 'application/merge-patch+json';
 const OVERTAKEN_MS = 20;
-
-export type Query = Record<string, string | number | boolean | string[] | undefined>;
 
 export interface KubernetesCall {
   /** Completes "Cannot …" in errors. */
@@ -108,13 +107,12 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
   }
 
   const target = (path: string, query?: Query) =>
-    new URL(base.pathname.replace(/\/$/, '') + path + queryOf(query), base);
+    new URL(base.pathname.replace(/\/$/, '') + path + queryText(query), base);
 
   async function send(method: string, path: string, call: KubernetesCall): Promise<IncomingMessage> {
     const known = await identified();
     requests++;
     const content = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
-    const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
     const make = base.protocol === 'https:' ? httpsRequest : httpRequest;
     const request = make(target(path, call.query), {
       ...known,
@@ -127,15 +125,17 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
         ...(content && { 'Content-Type': call.type ?? 'application/json', 'Content-Length': content.length }),
       },
     });
-    request.on('response', (answer) => {
-      const said = Date.parse(answer.headers.date ?? '');
-      // It has whole seconds, so that less than that is no difference.
-      if (said > 0) aheadMs = Math.abs(said - Date.now()) < 2000 ? 0 : said - Date.now();
-      resolve(answer);
+    const { answer, socket } = await answerTo(request, content).catch((error: unknown) => {
+      throw fromKubernetes(error, call.action, where);
     });
-    request.on('error', (error) => reject(fromKubernetes(error, call.action, where)));
-    request.end(content);
-    return promise;
+    if (socket) {
+      socket.destroy();
+      throw fromKubernetes(new Error('it changes the protocol unasked'), call.action, where);
+    }
+    const said = Date.parse(answer.headers.date ?? '');
+    // It has whole seconds, so that less than that is no difference.
+    if (said > 0) aheadMs = Math.abs(said - Date.now()) < 2000 ? 0 : said - Date.now();
+    return answer;
   }
 
   async function body(answer: IncomingMessage, action: string): Promise<string> {
@@ -146,8 +146,6 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
       throw fromKubernetes(error, action, where);
     }
   }
-
-  const ok = (answer: IncomingMessage) => (answer.statusCode ?? 0) < 400;
 
   /** Rejects `Throttled` if it is to be tried later. */
   async function dial(path: string, call: KubernetesCall): Promise<WebSocket> {
@@ -199,12 +197,11 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
     now: () => Date.now() + aheadMs,
 
     async json(method, path, call) {
-      const timeout = AbortSignal.timeout(TIMEOUT_MS);
-      const signal = call.signal ? AbortSignal.any([call.signal, timeout]) : timeout;
+      const signal = signalWithin(TIMEOUT_MS, call.signal);
       for (let attempt = 0; ; attempt++) {
         const answer = await send(method, path, { ...call, signal });
         const text = await body(answer, call.action);
-        if (ok(answer)) return text === '' ? undefined : JSON.parse(text);
+        if (isSuccess(answer)) return text === '' ? undefined : JSON.parse(text);
         const status = answer.statusCode ?? 0;
         const overtaken = status === 409 && call.type === MERGE_PATCH && !/precondition/i.test(text);
         if ((status !== 429 && !overtaken) || attempt >= MAX_RETRIES) {
@@ -217,7 +214,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
 
     async *lines(path, call) {
       const answer = await send('GET', path, call);
-      if (!ok(answer))
+      if (!isSuccess(answer))
         throw fromKubernetesAnswer(answer.statusCode ?? 0, await body(answer, call.action), call.action);
       try {
         yield* jsonLines(answer, MAX_LINE_BYTES);
@@ -279,13 +276,6 @@ async function loadConfig({ kubeconfig, context }: ClientOptions): Promise<KubeC
     );
   }
   return config;
-}
-
-function queryOf(query: Query = {}): string {
-  const pairs = Object.entries(query).flatMap(([name, value]) =>
-    value === undefined ? [] : [value].flat().map((each): [string, string] => [name, String(each)]),
-  );
-  return pairs.length === 0 ? '' : `?${new URLSearchParams(pairs).toString()}`;
 }
 
 async function pause(ms: number, signal?: AbortSignal): Promise<void> {

@@ -1,7 +1,8 @@
 /**
  * What a pod may write: Kubernetes calls it ephemeral storage, and the kubelet evicts a pod that has more.
  */
-import { CayError, type Limits } from '@cay/sdk/protocol';
+import type { Limits } from '@cay/sdk/protocol';
+import { UnitError } from '../../../lib/units.ts';
 
 const GiB = 1024 ** 3;
 /**
@@ -30,15 +31,12 @@ const UNITS: Record<string, number> = {
 const BYTES = /^(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?$/;
 const LEAST_BYTES = 16 * 1024 * 1024;
 
-/** The bytes of an amount as Kubernetes writes it, such as `10Gi`. `name` is the setting, in messages. */
-export function diskBytesOf(amount: string, name: string): number {
+/** The bytes of an amount as Kubernetes writes it, such as `10Gi`. Throws a `UnitError`. */
+export function diskBytesOf(amount: string): number {
   const [, number, unit = ''] = BYTES.exec(amount) ?? [];
   const bytes = Math.floor(Number(number) * (UNITS[unit] ?? 1));
   if (bytes >= LEAST_BYTES && Number.isSafeInteger(bytes)) return bytes;
-  throw new CayError(
-    'invalid_argument',
-    `"${name}" is "${amount}": must be an amount of 16Mi or more, such as 10Gi`,
-  );
+  throw new UnitError('must be an amount of 16Mi or more, such as 10Gi');
 }
 
 /** What a sandbox may write, all that its pod keeps on its node together. */

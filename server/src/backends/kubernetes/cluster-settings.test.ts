@@ -1,8 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { kubernetesSettings } from './environment.ts';
+import { clusterOf } from '../../settings/cluster-of.ts';
+import { settingsIn } from '../../settings/resolve-settings.ts';
+import { kubernetesSettings } from './cluster-settings.ts';
 
 const read = (env: Record<string, string>) =>
-  kubernetesSettings({ CAY_KUBERNETES_GUEST_IMAGE: 'guest:1', ...env }, 'here');
+  kubernetesSettings(clusterOf(settingsIn({ CAY_KUBERNETES_GUEST_IMAGE: 'guest:1', ...env })), {
+    installation: 'here',
+  });
 
 describe('kubernetesSettings', () => {
   it('keeps a namespace of its own unless told not to', () => {
@@ -30,7 +34,7 @@ describe('kubernetesSettings', () => {
     ['QUOTA_PODS', 'many'],
     ['QUOTA_CPU', 'two'],
     ['MAX_MEMORY', '64 Gi'],
-    ['REQUIRE_NETWORK_POLICY', 'yes'],
+    ['REQUIRE_NETWORK_POLICY', 'maybe'],
     ['DISK', '500m'],
     ['DISK', '1Mi'],
     ['QUOTA_DISK', 'all'],
@@ -41,7 +45,7 @@ describe('kubernetesSettings', () => {
     ['DIRECT_PORT', '70000'],
   ])('refuses CAY_KUBERNETES_%s=%s by name', (name, value) => {
     expect(() => read({ [`CAY_KUBERNETES_${name}`]: value })).toThrow(
-      `"CAY_KUBERNETES_${name}" is "${value}"`,
+      `CAY_KUBERNETES_${name} cannot be "${value}"`,
     );
   });
 
@@ -53,14 +57,14 @@ describe('kubernetesSettings', () => {
       node: 'registry.example:5000/node:24',
     });
     for (const wrong of ['python', 'base=debian:12', 'Upper=a:1', 'a=b=c'])
-      expect(() => read({ CAY_KUBERNETES_TEMPLATES: wrong })).toThrow('"CAY_KUBERNETES_TEMPLATES" has');
+      expect(() => read({ CAY_KUBERNETES_TEMPLATES: wrong })).toThrow('CAY_KUBERNETES_TEMPLATES cannot be');
   });
 
   it('reaches guests by exec, or directly with a rule for the pods of the server', () => {
     expect(read({})).toMatchObject({ reach: 'exec', directPort: 7071 });
     expect(read({}).tenancy?.direct).toBeUndefined();
     const direct = { CAY_KUBERNETES_REACH: 'direct', CAY_KUBERNETES_DIRECT_PORT: '9000' };
-    expect(() => read(direct)).toThrow('"CAY_KUBERNETES_SERVER_NAMESPACE" does not say');
+    expect(() => read(direct)).toThrow('CAY_KUBERNETES_SERVER_NAMESPACE does not say');
     const labels = { 'app.kubernetes.io/name': 'cay', 'app.kubernetes.io/component': 'server' };
     const named = { ...direct, CAY_KUBERNETES_SERVER_NAMESPACE: 'cay' };
     expect(read(named)).toMatchObject({
@@ -73,7 +77,7 @@ describe('kubernetesSettings', () => {
       tier: 'y',
     });
     expect(() => read({ ...named, CAY_KUBERNETES_SERVER_LABELS: 'app' })).toThrow(
-      '"CAY_KUBERNETES_SERVER_LABELS" is "app"',
+      'CAY_KUBERNETES_SERVER_LABELS cannot be "app"',
     );
     expect(read({ ...direct, CAY_KUBERNETES_TENANCY: 'unmanaged' })).toMatchObject({ reach: 'direct' });
   });
@@ -96,6 +100,8 @@ describe('kubernetesSettings', () => {
   });
 
   it('says that the image of the guest is missing', () => {
-    expect(() => kubernetesSettings({}, 'here')).toThrow('CAY_KUBERNETES_GUEST_IMAGE');
+    expect(() => kubernetesSettings(clusterOf(settingsIn({})), { installation: 'here' })).toThrow(
+      'CAY_KUBERNETES_GUEST_IMAGE',
+    );
   });
 });

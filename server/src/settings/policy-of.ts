@@ -1,0 +1,56 @@
+import { CayError } from '@cay/sdk/protocol';
+import { allowsRuntime, UNISOLATED } from '../policy/allow-runtime.ts';
+import { openPolicy, type Policy } from '../policy/policy.ts';
+import type { SettingName, Settings } from '../settings.ts';
+import type { Resolved } from './resolve-settings.ts';
+
+type PolicySettings = Pick<
+  Settings,
+  'runtime' | 'allowRuntime' | 'allowImage' | 'allowProcess' | 'defaultLimit' | 'maxLimit'
+>;
+
+/** The operator's policy. Throws `invalid_argument` for settings that contradict each other. */
+export function policyOf({
+  settings,
+  nameOf,
+}: {
+  settings: PolicySettings;
+  nameOf: Resolved['nameOf'];
+}): Policy {
+  const {
+    runtime,
+    allowRuntime,
+    allowImage,
+    allowProcess,
+    defaultLimit: defaults,
+    maxLimit: maxima,
+  } = settings;
+  const policy = openPolicy({
+    ...(allowRuntime?.length && { runtimes: allowRuntime }),
+    ...(allowImage?.length && { images: allowImage }),
+    allowProcess,
+    defaults,
+    maxima,
+  });
+  if (runtime === UNISOLATED) {
+    throw contradiction(
+      'runtime',
+      `${nameOf('runtime')} cannot be "${UNISOLATED}": what isolates nothing is named by each request that wants it`,
+    );
+  }
+  if (runtime !== undefined && !allowsRuntime(policy, runtime)) {
+    throw contradiction(
+      'runtime',
+      `${nameOf('runtime')} is "${runtime}", which ${nameOf('allowRuntime')} does not allow`,
+      `allowed are ${allowRuntime?.join(', ')}`,
+    );
+  }
+  return policy;
+}
+
+function contradiction(setting: SettingName, message: string, hint?: string): CayError {
+  return new CayError('invalid_argument', message, {
+    details: { setting },
+    ...(hint !== undefined && { hint }),
+  });
+}
