@@ -26,7 +26,7 @@ import { accessTokens, signedFileOf } from './access-tokens.ts';
 import { openInterpreter } from './code-interpreter/interpreter.ts';
 import { answerEnvdCors } from './envd-cors.ts';
 import { envd, type Refused } from './envd/envd.ts';
-import { e2bError } from './e2b-error.ts';
+import { e2bError, shouldRetry } from './e2b-error.ts';
 import { notRunning } from './not-running.ts';
 import { ports, type PortAddress } from './ports.ts';
 import { parseE2bId } from './sandbox-id.ts';
@@ -79,7 +79,9 @@ export interface E2b {
 }
 
 const ENVD_PORT = 49_983;
-const CONTROL = /^\/(?:v[23]\/)?(?:sandboxes|templates|snapshots|volumes|secrets|teams)(?:[/?]|$)/;
+const CONTROL =
+  /^\/(?:v[23]\/)?(?:sandboxes|templates|default-templates|snapshots|volumes|secrets|teams)(?:[/?]|$)/;
+const HEALTH = /^\/health(?:\?|$)/;
 const OF_SANDBOX = /^\/(?:v2\/)?sandboxes\/([^/?]{1,80})/;
 const SERVICES = /^\/(?:process\.Process|filesystem\.Filesystem)\//;
 
@@ -149,7 +151,7 @@ export function openE2b(options: E2bOptions): E2b {
   function refuse(response: ServerResponse, error: unknown): Response {
     const { status, headers, body, cause } = e2bError(error);
     if (cause !== undefined) traceOf(response).error = cause;
-    return sendJson(response, body, status, headers);
+    return sendJson(response, body, status, { ...headers, 'Should-Retry': String(shouldRetry(error)) });
   }
 
   /** The sandbox of a request that names it only by its token or signature. */
@@ -179,15 +181,13 @@ export function openE2b(options: E2bOptions): E2b {
         if (!address.target || address.prefix !== '') return undefined;
         if (address.target.port === ENVD_PORT) return { kind: 'envd', id: address.target.id };
         const port = { ...address, target: address.target };
-        return reach.has(port) ? { kind: 'port', address: port } : undefined;
+        return reach.has(port) || !reach.exists(port) ? { kind: 'port', address: port } : undefined;
       }
       const { 'e2b-sandbox-id': id, 'e2b-sandbox-port': port } = headers;
       if (typeof id === 'string') return named(id, typeof port === 'string' ? port : undefined, url);
       if (CONTROL.test(url)) return { kind: 'control' };
-      const data =
-        SERVICES.test(url) ||
-        /^\/files(?:\?|$)/.test(url) ||
-        (/^\/health(?:\?|$)/.test(url) && headers['x-access-token'] !== undefined);
+      if (HEALTH.test(url) && headers['x-access-token'] === undefined) return { kind: 'control' };
+      const data = SERVICES.test(url) || /^\/files(?:\?|$)/.test(url) || HEALTH.test(url);
       return data ? { kind: 'unnamed' } : undefined;
     },
     async handle(claim, request, response) {
