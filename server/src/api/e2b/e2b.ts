@@ -23,6 +23,7 @@ import { sendJson } from '../http/send-json.ts';
 import { traceOf } from '../http/trace.ts';
 import type { Upgrade } from '../http/upgrades.ts';
 import { accessTokens, signedFileOf } from './access-tokens.ts';
+import { autoResume } from './auto-resume.ts';
 import { openInterpreter } from './code-interpreter/interpreter.ts';
 import { answerEnvdCors } from './envd-cors.ts';
 import { envd, type Refused } from './envd/envd.ts';
@@ -91,9 +92,11 @@ export function openE2b(options: E2bOptions): E2b {
   const secret = control.tokens.secret('e2b');
   const tokens = accessTokens(secret, epochs.ofSandbox);
   const signers = signedBy(control, tokens);
+  const resumed = autoResume(control);
   const inside = envd({
     control,
     tokens,
+    resumed,
     budgets: options.budgets,
     tokenLimit: options.tokenLimit,
     anonymous: options.anonymous,
@@ -101,7 +104,7 @@ export function openE2b(options: E2bOptions): E2b {
     onRefused,
   });
   inBackground(inside.adopt(), (error) => options.log.error({ err: error }, 'adopting commands'));
-  const reach = ports({ control, tokens, onRefused, previews: options.previews });
+  const reach = ports({ control, tokens, resumed, onRefused, previews: options.previews });
   const suffixes = [...new Set([...options.domains, 'localhost'])].map((domain) => domain.toLowerCase());
   const givenTokens = {
     ...tokens,

@@ -8,6 +8,7 @@ import type { Control } from '../../control/control.ts';
 import { tokenPrincipal } from '../../control/tenants/principal.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import { sendErrorPage, wantsPage } from '../preview/error-page.ts';
+import type { AutoResume } from './auto-resume.ts';
 import { previewProxy, type PreviewProxy, type PreviewProxyOptions } from '../preview/preview-proxy.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';
 import { sendJson } from '../http/send-json.ts';
@@ -38,6 +39,7 @@ export interface Ports {
 export interface PortsOptions {
   control: Control;
   tokens: AccessTokens;
+  resumed: AutoResume;
   onRefused: Refused;
   previews: Omit<PreviewProxyOptions, 'control' | 'isPrivate'>;
 }
@@ -58,7 +60,7 @@ const pageOf = (status: number) =>
 /** Characters of a Host header. Labels may come from an imported archive, so they are checked. */
 const HOST = /^[A-Za-z0-9.:_-]{1,253}$/;
 
-export function ports({ control, tokens, onRefused, previews }: PortsOptions): Ports {
+export function ports({ control, resumed, tokens, onRefused, previews }: PortsOptions): Ports {
   const gone = new CayError('unavailable', NOT_FOUND);
 
   /** Decides from the headers of the request. The proxy removes tokens before the application sees them. */
@@ -95,6 +97,7 @@ export function ports({ control, tokens, onRefused, previews }: PortsOptions): P
       async preview(id) {
         const row = control.lookup(id);
         if (!row) throw gone;
+        await resumed(row);
         return (await control.enter(tokenPrincipal(row), id)).guest;
       },
       previewConnection: control.previewConnection,

@@ -1,7 +1,7 @@
 /** Translates E2B's request for a sandbox. Options that cannot be honoured are refused here. */
 import { CayError, CreateSandboxSchema, EnvSchema, type CreateSandbox } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import { AUTO_RESUME, MASK_HOST, PUBLIC_TRAFFIC, toLabels } from '../labels.ts';
+import { AUTO_RESUME, FIRST_TIMEOUT, MASK_HOST, PUBLIC_TRAFFIC, toLabels } from '../labels.ts';
 import { snapshotIdOf } from './snapshot-names.ts';
 
 /** E2B's default of the first route is 15 seconds. Every published client sends a timeout of its own. */
@@ -54,6 +54,7 @@ export function toCreateSandbox(body: CreateBody, generation: 1 | 2): CreateSand
   const pause = body.autoPause === true;
   const id = snapshotIdOf(body.templateID);
   const snapshot = id === undefined ? { template: body.templateID } : { snapshot: id };
+  const lifetimeMs = timeoutMs(body.timeout ?? (generation === 1 ? OLD_TIMEOUT_S : TIMEOUT_S));
   return CreateSandboxSchema.parse({
     ...snapshot,
     env: body.envVars ?? {},
@@ -62,8 +63,9 @@ export function toCreateSandbox(body: CreateBody, generation: 1 | 2): CreateSand
       ...(allowPublicTraffic !== false && { [PUBLIC_TRAFFIC]: 'true' }),
       ...(maskRequestHost && { [MASK_HOST]: maskRequestHost }),
       [AUTO_RESUME]: String(body.autoResume?.enabled === true),
+      ...(body.autoResume?.enabled === true && { [FIRST_TIMEOUT]: String(lifetimeMs) }),
     },
-    timeoutMs: timeoutMs(body.timeout ?? (generation === 1 ? OLD_TIMEOUT_S : TIMEOUT_S)),
+    timeoutMs: lifetimeMs,
     onTimeout: !pause ? 'destroy' : body.autoPauseMemory === false ? 'stop' : 'pause',
   });
 }
