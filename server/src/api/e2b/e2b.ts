@@ -24,7 +24,6 @@ import { traceOf } from '../http/trace.ts';
 import type { Upgrade } from '../http/upgrades.ts';
 import { accessTokens, signedFileOf } from './access-tokens.ts';
 import { autoResume } from './auto-resume.ts';
-import { openInterpreter } from './code-interpreter/interpreter.ts';
 import { answerEnvdCors } from './envd-cors.ts';
 import { envd, type Refused } from './envd/envd.ts';
 import { e2bError, shouldRetry } from './e2b-error.ts';
@@ -122,10 +121,9 @@ export function openE2b(options: E2bOptions): E2b {
   }
 
   const app = new Hono<Env>();
-  const interpreter = openInterpreter(control, options.log);
   const routing = {
     control,
-    sandboxes: preparedSandboxes(control, interpreter),
+    sandboxes: preparedSandboxes(control),
     tokens: givenTokens,
     domainOf,
   };
@@ -134,7 +132,6 @@ export function openE2b(options: E2bOptions): E2b {
     links: uploadLinks(secret, { epochOf: epochs.ofProject }),
     onRefused,
     anonymous: options.anonymous,
-    interpreter,
     publicUrl: options.publicUrl,
   };
   for (const route of e2bRoutes({ routing, building })) mount(app, route, options);

@@ -14,7 +14,7 @@ import { refuseUpgrade } from '../http/refuse-upgrade.ts';
 import { sendJson } from '../http/send-json.ts';
 import { traceOf } from '../http/trace.ts';
 import type { AccessTokens } from './access-tokens.ts';
-import { INTERPRETER_PORT } from './code-interpreter/interpreter.ts';
+import { INTERPRETER_PORT } from '../../control/interpreter/interpreter.ts';
 import { e2bError } from './e2b-error.ts';
 import { toE2bId } from './sandbox-id.ts';
 import type { Refused } from './envd/envd.ts';
@@ -90,15 +90,27 @@ export function ports({ control, resumed, tokens, onRefused, previews }: PortsOp
     if (mask !== undefined && HOST.test(mask)) request.headers.host = mask;
   }
 
+  /** A sandbox that cannot have a kernel has nothing on its port, which is what its client is told. */
+  async function ensureKernel({ guest, row }: Awaited<ReturnType<Control['enter']>>): Promise<void> {
+    try {
+      await control.interpreter.ensure(guest, row);
+    } catch (error) {
+      if (!isCayError(error, 'failed_precondition') || error.details['state'] !== undefined) throw error;
+    }
+  }
+
   const proxy = previewProxy({
     ...previews,
     isPrivate: () => false,
     control: {
-      async preview(id) {
+      async preview(id, port) {
         const row = control.lookup(id);
         if (!row) throw gone;
         await resumed(row);
-        return (await control.enter(tokenPrincipal(row), id)).guest;
+        const entered = await control.enter(tokenPrincipal(row), id);
+        // A sandbox of any template runs code, if it has what that needs.
+        if (port === INTERPRETER_PORT) await ensureKernel(entered);
+        return entered.guest;
       },
       previewConnection: control.previewConnection,
     },

@@ -9,7 +9,6 @@ import type { Builds } from '../../../../control/templates/builds/build.ts';
 import type { Control } from '../../../../control/control.ts';
 import type { Principal } from '../../../../control/tenants/principal.ts';
 import { route, type Route } from '../../../http/route.ts';
-import type { Interpreter } from '../../code-interpreter/interpreter.ts';
 import type { Refused } from '../../envd/envd.ts';
 import { StartBuildBody, toRecipe } from './recipe.ts';
 import { showBuild, tagsOf } from './show-build.ts';
@@ -22,8 +21,6 @@ export interface TemplateRouteOptions {
   links: UploadLinks;
   onRefused: Refused;
   anonymous: AnonymousClients;
-  /** Makes the template of the code interpreter at its first use. */
-  interpreter: Pick<Interpreter, 'prepare'>;
   /** Public address of the server. Default: the address that the client used. */
   publicUrl?: string;
 }
@@ -42,7 +39,6 @@ export function templateRoutes({
   links,
   onRefused,
   anonymous,
-  interpreter,
   publicUrl,
 }: TemplateRouteOptions): Route[] {
   const { builds } = control;
@@ -158,7 +154,7 @@ export function templateRoutes({
       async handle({ json, principal, params, body }) {
         requireBuild(builds, principal, params);
         const recipe = toRecipe(body);
-        await interpreter.prepare(principal, recipe.from);
+        await control.interpreter.prepare(principal, recipe.from);
         builds.start(principal, params.build, recipe);
         return json({}, 202);
       },
