@@ -7,6 +7,7 @@ export { CayError, ERRORS, isCayError, isErrorCode } from './protocol/error.ts';
 export { shellExitCode } from './protocol/exit-code.ts';
 export { SIGNALS } from './protocol/signal.ts';
 export { Files, type Content } from './files.ts';
+export { Interpreter, type CodeExecution, type CodeListeners, type RunCodeOptions } from './interpreter.ts';
 export { Process, type Output } from './process.ts';
 export { Sandbox, type Command, type ListOptions, type LogsOptions } from './sandbox.ts';
 export type { WaitOptions } from './wait.ts';

@@ -1,6 +1,7 @@
 /** @module The client of Cay: sandboxes, their commands, files and ports. */
 export * from './protocol/index.ts';
 export { Files, type Content } from './files.ts';
+export { Interpreter, type CodeExecution, type CodeListeners, type RunCodeOptions } from './interpreter.ts';
 export { Process, type Output } from './process.ts';
 export { Sandbox, type Command, type ListOptions, type LogsOptions } from './sandbox.ts';
 export type { WaitOptions } from './wait.ts';

@@ -8,6 +8,7 @@
  * At the end of an `await using` block the sandbox is removed.
  */
 import { Files } from './files.ts';
+import { Interpreter, type CodeExecution, type CodeListeners, type RunCodeOptions } from './interpreter.ts';
 import { openProcess, type Process } from './process.ts';
 import type {
   CommandInfo,
@@ -83,6 +84,8 @@ export interface ListOptions extends ConnectOptions, CallOptions {
 export class Sandbox implements AsyncDisposable {
   readonly id: string;
   readonly files: Files;
+  /** Contexts in which code keeps its variables. */
+  readonly interpreter: Interpreter;
   readonly #transport: Transport;
   /** What the server said last; `refresh` asks anew. */
   info: SandboxInfo;
@@ -92,6 +95,7 @@ export class Sandbox implements AsyncDisposable {
     this.id = info.id;
     this.info = info;
     this.files = new Files(transport, info.id, info.workdir);
+    this.interpreter = new Interpreter(transport, info.id);
   }
 
   /** Makes a sandbox and resolves when it answers. The idempotency key makes repeating this safe. */
@@ -155,6 +159,14 @@ export class Sandbox implements AsyncDisposable {
   /** The same, event by event. */
   async *execStream(command: Command, options: RunOptions = {}): AsyncGenerator<ExecEvent, void, undefined> {
     yield* this.#transport.lines<ExecEvent>('POST', `${this.#base}/exec`, callOf(command, options));
+  }
+
+  /**
+   * Runs code in a context that keeps its variables, and resolves with what came of it. What the code throws
+   * is part of the answer.
+   */
+  runCode(code: string, options: RunCodeOptions & CodeListeners = {}): Promise<CodeExecution> {
+    return this.interpreter.run(code, options);
   }
 
   /** Starts a command and stays connected to it: output, input, signals. */

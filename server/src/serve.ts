@@ -206,6 +206,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
       dataDir,
       directories: { logs: join(dataDir, 'logs'), buildFiles: join(dataDir, 'build-files') },
+      onTemplateMade: (project, ms) => log.info({ project, ms }, 'made the template of the code interpreter'),
       pressure: options.pressure,
       webhooks: options.webhooks,
       ...(options.policy && { policy: options.policy }),

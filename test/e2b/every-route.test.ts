@@ -20,8 +20,18 @@ const STREAMS = /\/(Start|Connect|WatchDir|StreamInput)$/;
 const OWN: Record<string, { status: number; body: unknown }> = {
   e2bListSandboxes: { status: 200, body: [] },
   e2bListSnapshots: { status: 200, body: [] },
+  e2bListTemplates: { status: 200, body: [] },
+  e2bListDefaultTemplates: { status: 200, body: [] },
+  e2bListMetrics: { status: 200, body: { sandboxes: {} } },
   e2bRequestBuild: { status: 202, body: expect.objectContaining({ templateID: 'mine' }) },
   e2bGetUploadLink: { status: 201, body: expect.objectContaining({ present: false }) },
+};
+
+/** What a route needs to be asked. */
+const QUERY: Record<string, () => string> = {
+  e2bListSandboxes: () => '?template=mine',
+  e2bListMetrics: () => `?sandbox_ids=${sandbox.sandboxId}`,
+  e2bHasTag: () => '?tag=x',
 };
 
 interface Reply {
@@ -111,11 +121,15 @@ describe('the control plane', () => {
     expect(CONTROL.length).toBeGreaterThan(20);
     expect(CONTROL.filter(({ access: open }) => open !== undefined).map(({ name }) => name)).toEqual([
       'e2bUploadFiles',
+      'e2bHealth',
     ]);
   });
 
   it.each(
-    CONTROL.map(({ method, path, name, access: of }) => [method.toUpperCase(), path, name, of] as const),
+    // Whether the API is there is no secret.
+    CONTROL.filter(({ name }) => name !== 'e2bHealth').map(
+      ({ method, path, name, access: of }) => [method.toUpperCase(), path, name, of] as const,
+    ),
   )('%s %s is refused without a key, and with what is none', async (method, path, _name, of) => {
     for (const headers of [
       {},
@@ -142,7 +156,7 @@ describe('the control plane', () => {
     ),
   )('%s %s gives another project nothing', async (method, path, name) => {
     // A list has the stranger's own, which is not what is looked for.
-    const query = name === 'e2bListSandboxes' ? '?template=mine' : '';
+    const query = QUERY[name]?.() ?? '';
     expect(await send(method, pathOf(path) + query, key(server.bob))).toEqual(OWN[name] ?? refused(404));
   });
 

@@ -50,6 +50,44 @@ export function memorySuite(client: typeof e2b, platform: () => E2bPlatform): vo
       expect(await count(sandbox)).toBe(Number(before) + 1);
     });
 
+    it('is given time by traffic that wakes it: that of its creation, and at least five minutes', async () => {
+      for (const [timeoutMs, expected] of [
+        [60_000, 300_000],
+        [900_000, 900_000],
+      ] as const) {
+        const sandbox = await counting({
+          timeoutMs,
+          lifecycle: { onTimeout: 'pause', autoResume: true },
+        });
+        await sandbox.setTimeout(1_800_000);
+        await sandbox.pause();
+        expect(await count(sandbox)).toEqual(expect.any(Number));
+        const left = (await sandbox.getInfo()).endAt.getTime() - Date.now();
+        expect(Math.abs(left - expected)).toBeLessThan(30_000);
+      }
+    });
+
+    it('is paused once by callers that ask at the same time', async () => {
+      const sandbox = await counting();
+      const pauses = await Promise.all(Array.from({ length: 5 }, () => sandbox.pause()));
+      expect(pauses).toEqual([true, true, true, true, true]);
+      expect(await sandbox.pause()).toBe(false);
+    });
+
+    it('is removed while it is paused, kept or forked', async () => {
+      for (const doing of ['pause', 'createSnapshot', 'fork'] as const) {
+        const sandbox = await counting();
+        const under = sandbox[doing]().then(
+          () => 'done',
+          () => 'refused',
+        );
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        expect(await sandbox.kill()).toBe(true);
+        await under;
+        await expect(sandbox.getInfo()).rejects.toThrow();
+      }
+    });
+
     it('pauses with its files alone if that is asked for', async () => {
       const sandbox = await counting();
       const boot = async () => (await sandbox.commands.run('cat /proc/sys/kernel/random/boot_id')).stdout;

@@ -103,7 +103,9 @@ describe('what the clients have no words for', () => {
     expect(await ids(`startedAfter=${new Date(startedAt.getTime() - 1).toISOString()}`)).toContain(
       sandbox.sandboxId,
     );
-    expect(await ids(`startedAfter=${startedAt.toISOString()}`)).not.toContain(sandbox.sandboxId);
+    expect(await ids(`startedAfter=${new Date(startedAt.getTime() + 1).toISOString()}`)).not.toContain(
+      sandbox.sandboxId,
+    );
   });
 
   it('has the routes of both generations', async () => {

@@ -19,7 +19,13 @@ pub fn mkdir(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream
     }
     if let Some(reach) = reach {
         let Place { directory, name, parents } = reach.place(&path, Last::Followed, true, "make")?;
-        let made = reach.make_directory(directory.as_raw_fd(), &name).doing("make", path.bytes())?;
+        let made = match reach.make_directory(directory.as_raw_fd(), &name) {
+            Err(error) if lost_race(&path, &error) => {
+                parents.keep();
+                return stream.send(&Value::map([("created", false.into())]));
+            }
+            made => made.doing("make", path.bytes())?,
+        };
         mode.map_or(Ok(()), |mode| sys::change_mode(&made, mode))
             .doing("change the mode of", path.bytes())?;
         parents.keep();
@@ -27,7 +33,13 @@ pub fn mkdir(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream
     }
     let (directory, name) = path.place("make")?;
     let parents = Parents::make(&directory)?;
-    sys::make_directory_at(libc::AT_FDCWD, &path.c(), 0o755).doing("make", path.bytes())?;
+    match sys::make_directory_at(libc::AT_FDCWD, &path.c(), 0o755) {
+        Err(error) if lost_race(&path, &error) => {
+            parents.keep();
+            return stream.send(&Value::map([("created", false.into())]));
+        }
+        made => made.doing("make", path.bytes())?,
+    }
     if let Some(mode) = mode {
         // The umask does not apply to a mode that was asked for.
         let changed = sys::open(&path.c(), sys::DIRECTORY, 0).and_then(|made| sys::change_mode(&made, mode));
@@ -38,6 +50,12 @@ pub fn mkdir(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream
     }
     parents.keep();
     stream.send(&Value::map([("created", true.into())]))
+}
+
+/// Whether somebody else has made the directory since it was looked for.
+fn lost_race(path: &FilePath, error: &std::io::Error) -> bool {
+    sys::is(error, libc::EEXIST)
+        && matches!(path.stat(true), Ok(stat) if sys::kind(&stat) == libc::S_IFDIR)
 }
 
 /// `symlink`: at `path`, pointing to `target`, which need not exist.

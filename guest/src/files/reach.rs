@@ -18,6 +18,8 @@ use super::path::{FilePath, c_string};
 use super::sys::{self, Doing};
 
 const MAX_LINKS: usize = 40;
+/// How often a walk finds that a directory was made by somebody else since it looked.
+const MAX_RACES: usize = 100;
 const KEEP: u32 = u32::MAX;
 /// The mode of a directory between its creation and its change of owner.
 const UNGIVEN: u32 = libc::S_ISVTX;
@@ -88,6 +90,7 @@ impl Reach {
         let mut parents = Parents::none();
         let mut ahead: VecDeque<CString> = names(path.bytes()).collect();
         let mut links = 0;
+        let mut races = 0;
         while let Some(name) = ahead.pop_front() {
             let at_end = ahead.is_empty();
             if at_end && last == Last::Itself {
@@ -98,8 +101,15 @@ impl Reach {
                     return Ok(Place { directory, name, parents });
                 }
                 Err(error) if sys::is(&error, libc::ENOENT) && make => {
-                    let made = self.make_directory(directory.as_raw_fd(), &name)?;
-                    parents.made_in(std::mem::replace(&mut directory, made), name);
+                    match self.make_directory(directory.as_raw_fd(), &name) {
+                        Ok(made) => parents.made_in(std::mem::replace(&mut directory, made), name),
+                        // Another writer was faster. What it made is looked at like everything else.
+                        Err(error) if sys::is(&error, libc::EEXIST) && races < MAX_RACES => {
+                            races += 1;
+                            ahead.push_front(name);
+                        }
+                        Err(error) => return Err(error),
+                    }
                     continue;
                 }
                 found => found?,

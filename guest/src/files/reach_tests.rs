@@ -178,3 +178,28 @@ fn a_directory_of_roots_that_takes_the_place_of_a_new_one_stays_roots() {
         .find(|name| scratch.at(&format!("{name}/kept")).exists());
     assert_eq!(owner(&scratch, found.expect("not empty, so nobody removes it")), (0, 0));
 }
+
+/// Writers that begin together, round after round, so that some find a directory missing that another makes.
+#[test]
+fn writers_in_parallel_share_the_directories_that_they_make() {
+    let Some(scratch) = world() else { return };
+    for round in 0..200 {
+        let start = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let (scratch, start) = (&scratch, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    // One below the user's directory, and one where the user may make nothing.
+                    for top in ["home", "etc"] {
+                        let name = format!("{top}/{round}/a/b");
+                        done("mkdir", &[("path", scratch.path(&name))]);
+                        done("write", &[("path", scratch.path(&format!("{name}/c/{writer}")))]);
+                    }
+                });
+            }
+        });
+        assert_eq!(scratch.names(&format!("home/{round}/a/b/c")), ["0", "1", "2", "3"]);
+        assert_eq!(owner(&scratch, &format!("etc/{round}/a/b/c")), (USER, USER));
+    }
+}

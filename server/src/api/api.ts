@@ -37,6 +37,7 @@ import { eventRoutes } from './rest/events.ts';
 import { execRoutes } from './rest/exec.ts';
 import { fileChangeRoutes } from './rest/file-changes.ts';
 import { fileRoutes } from './rest/files.ts';
+import { interpreterRoutes } from './rest/interpreter.ts';
 import { keyRoutes } from './rest/keys.ts';
 import { portRoutes } from './rest/ports.ts';
 import { projectRoutes } from './rest/projects.ts';
@@ -151,6 +152,7 @@ export function openApi(options: ApiOptions): Api {
     ...templateRoutes(control),
     ...execRoutes(control),
     ...commandRoutes(control),
+    ...interpreterRoutes(control),
     ...statusRoutes(control),
     ...fileRoutes(control),
     ...fileChangeRoutes(control),

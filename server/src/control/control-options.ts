@@ -44,6 +44,8 @@ export interface ControlOptions {
   now?(): number;
   /** Milliseconds from any origin, without jumps. Default: the clock of the process. */
   monotonic?(): number;
+  /** Called when the template of the code interpreter was made, which its first caller waited for. */
+  onTemplateMade?(project: string, ms: number): void;
   /** `part` is the part of the control plane that failed. */
   onError?(error: unknown, part: string): void;
 }

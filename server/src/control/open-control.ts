@@ -21,6 +21,7 @@ import { openCore, type Core } from './core.ts';
 import { eventVerbs } from './events/event-verbs.ts';
 import { webhookVerbs } from './events/webhooks/webhook-verbs.ts';
 import { openWebhooks, type Webhooks } from './events/webhooks/webhooks.ts';
+import { openInterpreter } from './interpreter/open-interpreter.ts';
 import { openIdleDetector } from './pausing/idle-detector.ts';
 import { openIdling } from './pausing/idle-policy.ts';
 import { openPauseLevels } from './pausing/pause-levels.ts';
@@ -225,7 +226,8 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     onError: reporter('builds'),
   });
   parts.closers.push(builds);
-  return { ...control, builds };
+  const interpreter = openInterpreter({ control: { ...control, builds }, onMade: options.onTemplateMade });
+  return { ...control, builds, interpreter };
 }
 
 /** Sandboxes and the commands in them. */

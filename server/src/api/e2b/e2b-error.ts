@@ -25,6 +25,16 @@ export function e2bError(error: unknown): E2bErrorAnswer {
   };
 }
 
+/**
+ * Whether the same call may succeed in a moment. Newer clients go by this header and not by the status: a
+ * quota that is used up, and a call that may have been carried out, are not worth another try.
+ */
+export function shouldRetry(error: unknown): boolean {
+  if (!isCayError(error)) return false;
+  if (error.code === 'resource_exhausted') return typeof error.details['retryAfterMs'] === 'number';
+  return error.code === 'unavailable';
+}
+
 /** Errors of the file routes, which have two more statuses. */
 export function envdError(error: unknown): E2bErrorAnswer {
   const answer = e2bError(error);

@@ -23,10 +23,10 @@ import { sendJson } from '../http/send-json.ts';
 import { traceOf } from '../http/trace.ts';
 import type { Upgrade } from '../http/upgrades.ts';
 import { accessTokens, signedFileOf } from './access-tokens.ts';
-import { openInterpreter } from './code-interpreter/interpreter.ts';
+import { autoResume } from './auto-resume.ts';
 import { answerEnvdCors } from './envd-cors.ts';
 import { envd, type Refused } from './envd/envd.ts';
-import { e2bError } from './e2b-error.ts';
+import { e2bError, shouldRetry } from './e2b-error.ts';
 import { notRunning } from './not-running.ts';
 import { ports, type PortAddress } from './ports.ts';
 import { parseE2bId } from './sandbox-id.ts';
@@ -79,7 +79,9 @@ export interface E2b {
 }
 
 const ENVD_PORT = 49_983;
-const CONTROL = /^\/(?:v[23]\/)?(?:sandboxes|templates|snapshots|volumes|secrets|teams)(?:[/?]|$)/;
+const CONTROL =
+  /^\/(?:v[23]\/)?(?:sandboxes|templates|default-templates|snapshots|volumes|secrets|teams)(?:[/?]|$)/;
+const HEALTH = /^\/health(?:\?|$)/;
 const OF_SANDBOX = /^\/(?:v2\/)?sandboxes\/([^/?]{1,80})/;
 const SERVICES = /^\/(?:process\.Process|filesystem\.Filesystem)\//;
 
@@ -89,9 +91,11 @@ export function openE2b(options: E2bOptions): E2b {
   const secret = control.tokens.secret('e2b');
   const tokens = accessTokens(secret, epochs.ofSandbox);
   const signers = signedBy(control, tokens);
+  const resumed = autoResume(control);
   const inside = envd({
     control,
     tokens,
+    resumed,
     budgets: options.budgets,
     tokenLimit: options.tokenLimit,
     anonymous: options.anonymous,
@@ -99,7 +103,7 @@ export function openE2b(options: E2bOptions): E2b {
     onRefused,
   });
   inBackground(inside.adopt(), (error) => options.log.error({ err: error }, 'adopting commands'));
-  const reach = ports({ control, tokens, onRefused, previews: options.previews });
+  const reach = ports({ control, tokens, resumed, onRefused, previews: options.previews });
   const suffixes = [...new Set([...options.domains, 'localhost'])].map((domain) => domain.toLowerCase());
   const givenTokens = {
     ...tokens,
@@ -117,10 +121,9 @@ export function openE2b(options: E2bOptions): E2b {
   }
 
   const app = new Hono<Env>();
-  const interpreter = openInterpreter(control, options.log);
   const routing = {
     control,
-    sandboxes: preparedSandboxes(control, interpreter),
+    sandboxes: preparedSandboxes(control),
     tokens: givenTokens,
     domainOf,
   };
@@ -129,7 +132,6 @@ export function openE2b(options: E2bOptions): E2b {
     links: uploadLinks(secret, { epochOf: epochs.ofProject }),
     onRefused,
     anonymous: options.anonymous,
-    interpreter,
     publicUrl: options.publicUrl,
   };
   for (const route of e2bRoutes({ routing, building })) mount(app, route, options);
@@ -149,7 +151,7 @@ export function openE2b(options: E2bOptions): E2b {
   function refuse(response: ServerResponse, error: unknown): Response {
     const { status, headers, body, cause } = e2bError(error);
     if (cause !== undefined) traceOf(response).error = cause;
-    return sendJson(response, body, status, headers);
+    return sendJson(response, body, status, { ...headers, 'Should-Retry': String(shouldRetry(error)) });
   }
 
   /** The sandbox of a request that names it only by its token or signature. */
@@ -179,15 +181,13 @@ export function openE2b(options: E2bOptions): E2b {
         if (!address.target || address.prefix !== '') return undefined;
         if (address.target.port === ENVD_PORT) return { kind: 'envd', id: address.target.id };
         const port = { ...address, target: address.target };
-        return reach.has(port) ? { kind: 'port', address: port } : undefined;
+        return reach.has(port) || !reach.exists(port) ? { kind: 'port', address: port } : undefined;
       }
       const { 'e2b-sandbox-id': id, 'e2b-sandbox-port': port } = headers;
       if (typeof id === 'string') return named(id, typeof port === 'string' ? port : undefined, url);
       if (CONTROL.test(url)) return { kind: 'control' };
-      const data =
-        SERVICES.test(url) ||
-        /^\/files(?:\?|$)/.test(url) ||
-        (/^\/health(?:\?|$)/.test(url) && headers['x-access-token'] !== undefined);
+      if (HEALTH.test(url) && headers['x-access-token'] === undefined) return { kind: 'control' };
+      const data = SERVICES.test(url) || /^\/files(?:\?|$)/.test(url) || HEALTH.test(url);
       return data ? { kind: 'unnamed' } : undefined;
     },
     async handle(claim, request, response) {

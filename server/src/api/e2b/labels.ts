@@ -15,6 +15,8 @@ export const PUBLIC_TRAFFIC = 'e2b/public-traffic';
 export const MASK_HOST = 'e2b/mask-request-host';
 /** `false`: only `connect` wakes the sandbox, and traffic does not. */
 export const AUTO_RESUME = 'e2b/auto-resume';
+/** The timeout in milliseconds that the client created the sandbox with. */
+export const FIRST_TIMEOUT = 'e2b/timeout';
 /** The template or snapshot that the client named. */
 export const TEMPLATE = 'e2b/template';
 

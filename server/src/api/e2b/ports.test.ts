@@ -54,6 +54,6 @@ describe("WebSockets to ports of sandboxes that E2B's clients made", () => {
   it('are refused for a sandbox that is gone', async () => {
     const made = await serving({});
     await server.call('DELETE', `/sandboxes/${made.sandboxID}`);
-    await expect(echo(made)).rejects.toThrow('404');
+    await expect(echo(made)).rejects.toThrow('502');
   });
 });

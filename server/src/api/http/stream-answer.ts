@@ -60,7 +60,7 @@ async function* wholeOrCut(
  * Ends the connection with a reset. A client of HTTP/1.0, which many proxies are, takes the orderly end of a
  * connection for the end of the body. TLS has an orderly end of its own, which is left out.
  */
-function cutOff(response: ServerResponse): void {
+export function cutOff(response: ServerResponse): void {
   const { socket } = response;
   if (socket && !socket.destroyed && !(socket instanceof TLSSocket)) socket.resetAndDestroy();
   response.destroy();

@@ -62,8 +62,19 @@ export function sendPreviewError(
   response.end(request.method === 'HEAD' ? undefined : html);
 }
 
+/** A page that does not reload. */
+export function sendErrorPage(
+  response: ServerResponse,
+  status: number,
+  { title, text }: Pick<Page, 'title' | 'text'>,
+): void {
+  const html = render({ title, text, retry: false }, false);
+  response.writeHead(status, { ...HEADERS, 'Content-Length': Buffer.byteLength(html) });
+  response.end(response.req.method === 'HEAD' ? undefined : html);
+}
+
 /** Browsers name HTML when they open a page. Other clients take anything or ask for JSON. */
-function wantsPage({ method, headers }: IncomingMessage): boolean {
+export function wantsPage({ method, headers }: IncomingMessage): boolean {
   return (method === 'GET' || method === 'HEAD') && /\btext\/html\b/i.test(headers.accept ?? '');
 }
 

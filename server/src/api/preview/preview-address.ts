@@ -19,7 +19,8 @@ export interface PreviewAddresses {
   of(request: Pick<IncomingMessage, 'headers' | 'url'>): PreviewAddress | undefined;
 }
 
-const LABEL = /^(\d{1,5})-([a-z0-9]{20})$/;
+/** E2B's old addresses have the id of a client behind the sandbox's, which means nothing. */
+const LABEL = /^(\d{1,5})-([a-z0-9]{20})(?:-[a-z0-9]{1,40})?$/;
 const BY_PATH = /^\/preview\/(sbx_[a-z0-9]{20})\/(\d{1,5})(?=[/?]|$)/;
 
 /**

@@ -13,7 +13,7 @@ import { inBackground } from '../../lib/in-background.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';
 import type { Upgrade } from '../http/upgrades.ts';
 import { answerOf, isBadAnswer } from './application-answer.ts';
-import { connectionStream } from './connection-stream.ts';
+import { connectionStream } from '../../guest/connection-stream.ts';
 import { sendPreviewError } from './error-page.ts';
 import { isEncrypted, toApplication, toVisitor } from './forwarded-headers.ts';
 import type { OpenConnections } from './open-connections.ts';

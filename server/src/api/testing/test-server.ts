@@ -9,7 +9,7 @@ import { WebSocketServer } from 'ws';
 import { memoryBackend, type MemoryBackend } from '../../backends/memory/memory.ts';
 import type { Incoming, Program } from '../../backends/memory/program.ts';
 import { serve, type RunningServer, type ServeOptions } from '../../serve.ts';
-import { connectionStream } from '../preview/connection-stream.ts';
+import { connectionStream } from '../../guest/connection-stream.ts';
 
 export interface Reply {
   status: number;

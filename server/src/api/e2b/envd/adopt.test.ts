@@ -33,6 +33,7 @@ describe('adopt()', () => {
       anonymous: { requireTurn() {} },
       bodyTimeoutMs: 1000,
       onRefused: () => {},
+      resumed: async () => {},
     });
     await expect(plane.adopt()).resolves.toBeUndefined();
     expect(asked).toEqual(['sbx_mute', 'sbx_well']);

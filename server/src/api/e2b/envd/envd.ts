@@ -17,6 +17,7 @@ import { sendLargeJson } from '../../http/send-large-json.ts';
 import { traceOf } from '../../http/trace.ts';
 import type { BudgetKind, Budgets, Share } from '../../http/budgets.ts';
 import type { AnonymousClients } from '../../http/authenticate.ts';
+import type { AutoResume } from '../auto-resume.ts';
 import { signedFileOf, type AccessTokens } from '../access-tokens.ts';
 import { measure } from '../rest/measure.ts';
 import { connectError, envdError } from '../e2b-error.ts';
@@ -35,6 +36,7 @@ import { uploads } from './uploads.ts';
 export interface EnvdOptions {
   control: Control;
   tokens: AccessTokens;
+  resumed: AutoResume;
   budgets: Budgets;
   /** Rate limit of the access token of one sandbox. */
   tokenLimit: RateLimit;
@@ -196,6 +198,7 @@ export function envd(options: EnvdOptions): Envd {
     }
     let out: StreamOut | undefined;
     try {
+      await options.resumed(row);
       const caller = callerOf(row, request, response, basicUser(request.headers.authorization));
       const admit = (bytes: number) => traceOf(response).share?.parse(bytes);
       const call = unary[path];
@@ -253,6 +256,7 @@ export function envd(options: EnvdOptions): Envd {
     requireSigned(row, request, operation, query);
     const share = admit(row, response, 'call');
     const carried = async () => {
+      await options.resumed(row);
       const context = await enter(callerOf(row, request, response, query.username));
       if (operation === 'write')
         return void sendJson(response, await upload(context, request, written, query.path));

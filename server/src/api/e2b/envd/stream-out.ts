@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import { once } from 'node:events';
+import { cutOff } from '../../http/stream-answer.ts';
 import { encodeEnd, encodeEnvelope } from './envelope.ts';
 
 /** A stream of messages to a client, with backpressure. */
@@ -8,7 +9,10 @@ export interface StreamOut {
   readonly gone: boolean;
   /** Resolves when there is room for more. */
   send(message: unknown): Promise<void>;
-  /** Closes the connection without the end message of a complete stream. */
+  /**
+   * Resets the connection. Clients take that for a sandbox that is gone, and an orderly close for a network
+   * that failed.
+   */
   cut(): void;
   end(error?: { code: number | string; message: string }): void;
 }
@@ -44,7 +48,7 @@ export function streamOut(
       }
     },
     cut() {
-      response.destroy();
+      cutOff(response);
     },
     end(error) {
       clearInterval(timer);

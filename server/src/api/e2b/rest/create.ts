@@ -1,7 +1,8 @@
 /** Translates E2B's request for a sandbox. Options that cannot be honoured are refused here. */
-import { CayError, CreateSandboxSchema, EnvSchema, isId, type CreateSandbox } from '@cay/sdk/protocol';
+import { CayError, CreateSandboxSchema, EnvSchema, type CreateSandbox } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import { AUTO_RESUME, MASK_HOST, PUBLIC_TRAFFIC, toLabels } from '../labels.ts';
+import { AUTO_RESUME, FIRST_TIMEOUT, MASK_HOST, PUBLIC_TRAFFIC, toLabels } from '../labels.ts';
+import { snapshotIdOf } from './snapshot-names.ts';
 
 /** E2B's default of the first route is 15 seconds. Every published client sends a timeout of its own. */
 const OLD_TIMEOUT_S = 15;
@@ -38,7 +39,9 @@ export const CreateBody = z.looseObject({
   allow_internet_access: z.boolean().nullish(),
   network: NetworkBody.nullish(),
   iam: z.looseObject({ tokens: z.record(z.string(), z.unknown()).nullish() }).nullish(),
-  mcp: z.unknown().optional(),
+  /** Its clients start the gateway themselves, by a command; the template has to bring that. */
+  mcp: z.record(z.string(), z.unknown()).nullish(),
+  secure: z.boolean().nullish(),
   volumeMounts: z.array(z.unknown()).nullish(),
 });
 export type CreateBody = z.infer<typeof CreateBody>;
@@ -49,9 +52,9 @@ export function toCreateSandbox(body: CreateBody, generation: 1 | 2): CreateSand
   refuse(body);
   const { allowPublicTraffic, maskRequestHost } = body.network ?? {};
   const pause = body.autoPause === true;
-  const snapshot = isId('snap', body.templateID)
-    ? { snapshot: body.templateID }
-    : { template: body.templateID };
+  const id = snapshotIdOf(body.templateID);
+  const snapshot = id === undefined ? { template: body.templateID } : { snapshot: id };
+  const lifetimeMs = timeoutMs(body.timeout ?? (generation === 1 ? OLD_TIMEOUT_S : TIMEOUT_S));
   return CreateSandboxSchema.parse({
     ...snapshot,
     env: body.envVars ?? {},
@@ -60,8 +63,9 @@ export function toCreateSandbox(body: CreateBody, generation: 1 | 2): CreateSand
       ...(allowPublicTraffic !== false && { [PUBLIC_TRAFFIC]: 'true' }),
       ...(maskRequestHost && { [MASK_HOST]: maskRequestHost }),
       [AUTO_RESUME]: String(body.autoResume?.enabled === true),
+      ...(body.autoResume?.enabled === true && { [FIRST_TIMEOUT]: String(lifetimeMs) }),
     },
-    timeoutMs: timeoutMs(body.timeout ?? (generation === 1 ? OLD_TIMEOUT_S : TIMEOUT_S)),
+    timeoutMs: lifetimeMs,
     onTimeout: !pause ? 'destroy' : body.autoPauseMemory === false ? 'stop' : 'pause',
   });
 }
@@ -88,10 +92,20 @@ export function refuseNetwork(network: z.infer<typeof NetworkBody>): void {
 }
 
 function refuse(body: CreateBody): void {
+  if (body.autoPauseMemory === false) requirePause(body);
+  if (body.network?.allowPublicTraffic === false && body.secure === false)
+    throw new CayError('invalid_argument', '"network.allowPublicTraffic: false" needs "secure: true"');
   if (body.network) refuseNetwork(body.network);
   if (Object.keys(body.iam?.tokens ?? {}).length > 0) throw unsupported('iam');
   if ((body.volumeMounts?.length ?? 0) > 0) throw unsupported('volumeMounts');
-  if (body.mcp !== undefined && body.mcp !== null) throw unsupported('mcp');
+}
+
+/** A pause that keeps the files alone cannot be ended by traffic: the application would be gone. */
+function requirePause({ autoPause, autoResume }: CreateBody): void {
+  if (autoPause !== true)
+    throw new CayError('invalid_argument', '"autoPauseMemory: false" needs "autoPause: true"');
+  if (autoResume?.enabled === true)
+    throw new CayError('invalid_argument', '"autoPauseMemory: false" excludes "autoResume"');
 }
 
 function unsupported(what: string, hint?: string): CayError {

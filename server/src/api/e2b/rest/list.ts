@@ -46,7 +46,7 @@ export function listSandboxes(
       (query.template === undefined || templateOf(sandbox) === query.template) &&
       // Sandboxes in which templates are built are not shown.
       sandbox.labels[OF_BUILD] === undefined &&
-      startOf(sandbox) > after
+      startOf(sandbox) >= after
     );
   });
   const sign = query.order === 'asc' ? 1 : -1;

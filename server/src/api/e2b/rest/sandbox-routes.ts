@@ -119,9 +119,9 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       body: ConnectBody,
       answers: given,
       async handle({ json, request, principal, params, body }) {
+        requireLimits(control.policy, { timeoutMs: timeoutMs(body.timeout ?? timeoutS) });
         const before = find(principal, params.id);
         const ran = before.state === 'active' || before.state === 'creating';
-        requireLimits(control.policy, { timeoutMs: timeoutMs(body.timeout ?? timeoutS) });
         if (!ran) await wake(principal, before, body.memory !== false);
         const sandbox = await extend(principal, before.id, body.timeout ?? timeoutS, !ran);
         return json(showAccess(sandbox, tokens, domainOf(request)), ran ? 200 : 201);
@@ -195,9 +195,12 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       body: z.looseObject({ timeout: TimeoutSeconds }),
       answers: done,
       async handle({ context, principal, params, body }) {
-        await control.update(principal, find(principal, params.id).id, {
-          timeoutMs: timeoutMs(body.timeout),
-        });
+        const wanted = { timeoutMs: timeoutMs(body.timeout) };
+        requireLimits(control.policy, wanted);
+        const sandbox = find(principal, params.id);
+        if (e2bState(sandbox.state) === 'paused')
+          throw new CayError('not_found', `Sandbox "${params.id}" is paused`, { hint: 'connect to it' });
+        await control.update(principal, sandbox.id, wanted);
         return nothing({ context });
       },
     }),

@@ -1,24 +1,36 @@
+// oxlint-disable typescript/await-thenable -- Not every driver of the records answers at once.
 /**
  * E2B's API for pauses, snapshots and forks. They include memory by default, and are refused where the
  * runtime cannot capture it.
  */
-import { CayError, isCayError, isId, type Sandbox, type Snapshot } from '@cay/sdk/protocol';
+import { CayError, type Sandbox } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { Control } from '../../../control/control.ts';
-import type { Principal } from '../../../control/tenants/principal.ts';
 import { route, type Route } from '../../http/route.ts';
 import { parseE2bId } from '../sandbox-id.ts';
 import { requireLimits } from '../../../policy/bound-limits.ts';
 import { TimeoutSeconds, timeoutMs } from './create.ts';
 import { findSandbox, type E2bRouteOptions } from './sandbox-routes.ts';
 import { e2bState, showAccess } from './show.ts';
+import { nameIt, named, namesOf, removeNamed, showSnapshot, snapshotIdOf } from './snapshot-names.ts';
+import { formatTemplateRef, parseTemplateRef } from './templates/template-name.ts';
 
 const tag = 'e2b';
 const Params = z.object({ id: z.string().max(80) });
 const MOST_FORKS = 100;
-const STAYS = ['not_found', 'failed_precondition', 'conflict'] as const;
 
 export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): Route[] {
+  const pausing = new Map<string, Promise<unknown>>();
+
+  /** Callers that ask for the same while it is under way wait for one and get its outcome. */
+  async function together(key: string, work: () => Promise<unknown>): Promise<void> {
+    let under = pausing.get(key);
+    if (!under) {
+      under = work().finally(() => pausing.delete(key));
+      pausing.set(key, under);
+    }
+    await under;
+  }
+
   return [
     route({
       method: 'post',
@@ -30,14 +42,16 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       body: z.looseObject({ memory: z.boolean().nullish() }),
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body }) {
-        const sandbox = findSandbox(control, principal, params.id);
+        const sandbox = await findSandbox(control, principal, params.id);
         if (e2bState(sandbox.state) === 'paused')
           throw new CayError('conflict', `Sandbox "${params.id}" is paused already`);
-        if (body.memory === false) await control.stop(principal, sandbox.id);
-        else
-          await control
-            .pause(principal, sandbox.id, { as: 'hibernated' })
-            .catch(withoutMemory('pass keepMemory: false to keep the files alone'));
+        await together(`${sandbox.id} ${body.memory !== false}`, () =>
+          body.memory === false
+            ? control.stop(principal, sandbox.id)
+            : control
+                .pause(principal, sandbox.id, { as: 'hibernated' })
+                .catch(withoutMemory('pass keepMemory: false to keep the files alone')),
+        );
         return context.body(null, 204);
       },
     }),
@@ -51,14 +65,15 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       body: z.looseObject({ name: z.string().max(128).nullish(), memory: z.boolean().nullish() }),
       answers: { 201: { description: 'The snapshot' } },
       async handle({ json, principal, params, body }) {
-        const { id } = findSandbox(control, principal, params.id);
+        const { id } = await findSandbox(control, principal, params.id);
+        const name = body.name ? formatTemplateRef(parseTemplateRef(body.name)) : undefined;
         const memory = body.memory !== false;
         const snapshot = await control
           .snapshot(principal, id, { memory })
           .catch(withoutMemory('ask for a snapshot of the files alone'));
         // Sandboxes are created from names, so a name becomes a template.
-        if (body.name) await nameIt(control, principal, body.name, snapshot);
-        return json(showSnapshot(snapshot, body.name ? [body.name] : []), 201);
+        if (name !== undefined) await nameIt(control, principal, name, snapshot);
+        return json(showSnapshot(snapshot, name === undefined ? [] : [name]), 201);
       },
     }),
     route({
@@ -77,11 +92,15 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       async handle({ json, response, principal, query }) {
         const names = await namesOf(control, principal);
         if (query.name !== undefined)
-          return json(named(control, principal, query.name, names, query.sandboxID));
+          return json(await named(control, principal, query.name, names, query.sandboxID));
         // Snapshots outlive their sandbox. An id that cannot exist has none.
         const sandbox = query.sandboxID === undefined ? undefined : parseE2bId(query.sandboxID);
         if (query.sandboxID !== undefined && !sandbox) return json([]);
-        const page = control.snapshots(principal, { sandbox, limit: query.limit, cursor: query.nextToken });
+        const page = await control.snapshots(principal, {
+          sandbox,
+          limit: query.limit,
+          cursor: query.nextToken,
+        });
         if (page.nextCursor !== null) response.setHeader('X-Next-Token', page.nextCursor);
         return json(page.snapshots.map((snapshot) => showSnapshot(snapshot, names.get(snapshot.id) ?? [])));
       },
@@ -96,10 +115,11 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params }) {
         const names = await namesOf(control, principal);
-        if (isId('snap', params.id)) {
-          control.getSnapshot(principal, params.id);
-          for (const name of names.get(params.id) ?? []) await control.removeTemplate(principal, name);
-          await control.removeSnapshot(principal, params.id);
+        const snapshot = snapshotIdOf(params.id);
+        if (snapshot !== undefined) {
+          await control.getSnapshot(principal, snapshot);
+          for (const name of names.get(snapshot) ?? []) await control.removeTemplate(principal, name);
+          await control.removeSnapshot(principal, snapshot);
         } else await removeNamed(control, principal, params.id, names);
         return context.body(null, 204);
       },
@@ -117,9 +137,11 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       }),
       answers: { 201: { description: 'The forks' } },
       async handle({ json, request, principal, params, body }) {
-        const { id } = findSandbox(control, principal, params.id);
         const wanted = { timeoutMs: timeoutMs(body.timeout ?? 300) };
         requireLimits(control.policy, wanted);
+        const { id, state } = await findSandbox(control, principal, params.id);
+        if (e2bState(state) === 'paused')
+          throw new CayError('conflict', `Sandbox "${params.id}" is paused`, { hint: 'connect to it first' });
         const forked = await control
           .fork(principal, id, { count: body.count, memory: true })
           .catch(withoutMemory());
@@ -134,65 +156,6 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       },
     }),
   ];
-}
-
-function showSnapshot({ id }: Pick<Snapshot, 'id'>, names: string[]) {
-  return { snapshotID: id, names };
-}
-
-async function nameIt(control: Control, principal: Principal, name: string, { id }: Snapshot): Promise<void> {
-  try {
-    await control.saveTemplate(principal, name, { snapshot: id, replace: true });
-  } catch (error) {
-    await control.removeSnapshot(principal, id);
-    throw error;
-  }
-}
-
-/** Template names by snapshot. */
-async function namesOf(control: Control, principal: Principal): Promise<Map<string, string[]>> {
-  const names = new Map<string, string[]>();
-  for (const { name, snapshot } of await control.templates(principal)) {
-    if (snapshot !== null) names.set(snapshot, [...(names.get(snapshot) ?? []), name]);
-  }
-  return names;
-}
-
-/**
- * Removes a name with all its tags, and the snapshots that no other name has. Snapshots that sandboxes are
- * based on stay.
- */
-async function removeNamed(
-  control: Control,
-  principal: Principal,
-  given: string,
-  names: Map<string, string[]>,
-): Promise<void> {
-  const meant = (name: string) => name === given || name.startsWith(`${given}:`);
-  const found = [...names].filter(([, own]) => own.some(meant));
-  if (found.length === 0) throw new CayError('not_found', `Template "${given.slice(0, 80)}" does not exist`);
-  for (const [snapshot, own] of found) {
-    for (const name of own.filter(meant)) await control.removeTemplate(principal, name);
-    if (!own.every(meant)) continue;
-    await control.removeSnapshot(principal, snapshot).catch((error: unknown) => {
-      if (!STAYS.some((code) => isCayError(error, code))) throw error;
-    });
-  }
-}
-
-function named(
-  control: Control,
-  principal: Principal,
-  name: string,
-  names: Map<string, string[]>,
-  sandbox: string | undefined,
-) {
-  const found = [...names]
-    .filter(([, own]) => own.includes(name))
-    .map(([id]) => control.getSnapshot(principal, id));
-  const wanted =
-    sandbox === undefined ? found : found.filter((snapshot) => snapshot.sandbox === parseE2bId(sandbox));
-  return wanted.map((snapshot) => showSnapshot(snapshot, names.get(snapshot.id) ?? []));
 }
 
 /** Adds to an `unsupported` error that the runtime cannot capture memory. */

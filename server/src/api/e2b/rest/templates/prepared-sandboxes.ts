@@ -1,5 +1,4 @@
 import type { Control } from '../../../../control/control.ts';
-import type { Interpreter } from '../../code-interpreter/interpreter.ts';
 import { TEMPLATE } from '../../labels.ts';
 import { formatTemplateRef, parseTemplateRef } from './template-name.ts';
 
@@ -10,10 +9,9 @@ import { formatTemplateRef, parseTemplateRef } from './template-name.ts';
 export type PreparedSandboxes = Pick<Control, 'create' | 'start'>;
 
 export function preparedSandboxes(
-  control: Pick<Control, 'create' | 'start' | 'remove' | 'builds'>,
-  interpreter: Interpreter,
+  control: Pick<Control, 'create' | 'start' | 'remove' | 'builds' | 'interpreter'>,
 ): PreparedSandboxes {
-  const { builds } = control;
+  const { builds, interpreter } = control;
   return {
     async create(principal, request, options) {
       const template = request.template.includes(':')

@@ -1,8 +1,7 @@
-/** E2B's API for templates: builds by the builder of its clients, and tags. */
-import { createHash } from 'node:crypto';
+/** E2B's API for templates: builds by the builder of its clients. */
 import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
-import { CayError, type Template } from '@cay/sdk/protocol';
+import { CayError } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { AnonymousClients } from '../../../http/authenticate.ts';
 import { bodyOf } from '../../../http/request-body.ts';
@@ -10,10 +9,10 @@ import type { Builds } from '../../../../control/templates/builds/build.ts';
 import type { Control } from '../../../../control/control.ts';
 import type { Principal } from '../../../../control/tenants/principal.ts';
 import { route, type Route } from '../../../http/route.ts';
-import type { Interpreter } from '../../code-interpreter/interpreter.ts';
 import type { Refused } from '../../envd/envd.ts';
 import { StartBuildBody, toRecipe } from './recipe.ts';
 import { showBuild, tagsOf } from './show-build.ts';
+import { taggedTemplates } from './tagged-templates.ts';
 import { DEFAULT_TAG, formatTemplateRef, parseTemplateRef } from './template-name.ts';
 import type { UploadLinks } from './upload-links.ts';
 
@@ -22,8 +21,6 @@ export interface TemplateRouteOptions {
   links: UploadLinks;
   onRefused: Refused;
   anonymous: AnonymousClients;
-  /** Makes the template of the code interpreter at its first use. */
-  interpreter: Pick<Interpreter, 'prepare'>;
   /** Public address of the server. Default: the address that the client used. */
   publicUrl?: string;
 }
@@ -33,7 +30,7 @@ const MIB = 1024 * 1024;
 const LOG_PAGE = 100;
 const Name = z.string().min(1).max(200);
 const OfTemplate = z.object({ id: Name });
-const OfBuild = OfTemplate.extend({ build: z.string().max(80) });
+const OfBuild = OfTemplate.extend({ build: z.uuid() });
 const OfFiles = OfTemplate.extend({ hash: z.string().regex(/^[0-9a-f]{64}$/) });
 const Tags = z.array(z.string().min(1).max(64)).max(50);
 
@@ -42,27 +39,9 @@ export function templateRoutes({
   links,
   onRefused,
   anonymous,
-  interpreter,
   publicUrl,
 }: TemplateRouteOptions): Route[] {
   const { builds } = control;
-  const own = async (principal: Principal) => await control.templates(principal);
-
-  /** Templates of a name, one for each tag. */
-  async function tagged(principal: Principal, name: string): Promise<(Template & { tag: string })[]> {
-    const found = (await own(principal)).filter((template) => template.name.split(':')[0] === name);
-    return found.map((template) => ({ ...template, tag: template.name.split(':')[1] ?? DEFAULT_TAG }));
-  }
-
-  async function target(principal: Principal, text: string): Promise<Template> {
-    const name = formatTemplateRef(parseTemplateRef(text));
-    const found = (await own(principal)).find((template) => template.name === name);
-    if (found) return found;
-    throw new CayError('not_found', `Template "${text.slice(0, 80)}" does not exist`);
-  }
-
-  const buildOf = (principal: Principal, { snapshot, name }: Template) =>
-    (snapshot === null ? undefined : builds.of(principal, snapshot)?.id) ?? uuidOf(snapshot ?? name);
 
   function allowed<T>(request: IncomingMessage, check: () => T): T {
     try {
@@ -175,7 +154,7 @@ export function templateRoutes({
       async handle({ json, principal, params, body }) {
         requireBuild(builds, principal, params);
         const recipe = toRecipe(body);
-        await interpreter.prepare(principal, recipe.from);
+        await control.interpreter.prepare(principal, recipe.from);
         builds.start(principal, params.build, recipe);
         return json({}, 202);
       },
@@ -209,65 +188,9 @@ export function templateRoutes({
       answers: { 200: { description: 'It does' } },
       async handle({ json, principal, params }) {
         const { name } = parseTemplateRef(params.id);
-        if ((await tagged(principal, name)).length > 0) return json({ templateID: name, public: false });
+        if ((await taggedTemplates(control, principal, name)).length > 0)
+          return json({ templateID: name, public: false });
         throw new CayError('not_found', `Template "${params.id.slice(0, 80)}" does not exist`);
-      },
-    }),
-    route({
-      method: 'post',
-      path: '/templates/tags',
-      name: 'e2bAssignTags',
-      summary: 'Give a template further tags',
-      tag,
-      body: z.looseObject({ target: Name, tags: Tags.min(1) }),
-      answers: { 201: { description: 'Done' } },
-      async handle({ json, principal, body }) {
-        const template = await target(principal, body.target);
-        if (template.snapshot === null)
-          throw new CayError('permission_denied', `Template "${template.name}" comes with the server`);
-        const { name } = parseTemplateRef(body.target);
-        const names = body.tags.map((each) => formatTemplateRef({ name, tag: each }));
-        for (const each of names)
-          await control.saveTemplate(principal, each, { snapshot: template.snapshot, replace: true });
-        return json({ buildID: buildOf(principal, template), tags: body.tags }, 201);
-      },
-    }),
-    route({
-      method: 'delete',
-      path: '/templates/tags',
-      name: 'e2bRemoveTags',
-      summary: 'Take tags from a template',
-      tag,
-      body: z.looseObject({ name: Name, tags: Tags.min(1) }),
-      answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, body }) {
-        const { name } = parseTemplateRef(body.name);
-        if ((await tagged(principal, name)).length === 0)
-          throw new CayError('not_found', `Template "${name}" does not exist`);
-        for (const each of body.tags)
-          await control.removeTemplate(principal, formatTemplateRef({ name, tag: each }));
-        return context.body(null, 204);
-      },
-    }),
-    route({
-      method: 'get',
-      path: '/templates/{id}/tags',
-      name: 'e2bListTags',
-      summary: "List a template's tags",
-      tag,
-      params: OfTemplate,
-      answers: { 200: { description: 'The tags' } },
-      async handle({ json, principal, params }) {
-        const found = await tagged(principal, parseTemplateRef(params.id).name);
-        if (found.length === 0)
-          throw new CayError('not_found', `Template "${params.id.slice(0, 80)}" does not exist`);
-        return json(
-          found.map((template) => ({
-            tag: template.tag,
-            buildID: buildOf(principal, template),
-            createdAt: new Date(template.createdAtMs ?? 0).toISOString(),
-          })),
-        );
       },
     }),
   ];
@@ -277,18 +200,6 @@ function requireBuild(builds: Builds, principal: Principal, { id, build }: z.inf
   const found = builds.get(principal, build);
   if (found.template === parseTemplateRef(id).name) return found;
   throw new CayError('not_found', `Template "${id.slice(0, 80)}" has no build "${build}"`);
-}
-
-/** Clients accept only UUIDs as ids of builds, and not every template was built. */
-function uuidOf(text: string): string {
-  const hex = createHash('sha256').update(text).digest('hex');
-  return [
-    hex.slice(0, 8),
-    hex.slice(8, 12),
-    `8${hex.slice(13, 16)}`,
-    `8${hex.slice(17, 20)}`,
-    hex.slice(20, 32),
-  ].join('-');
 }
 
 /** The origin that the client used. */

@@ -1,5 +1,5 @@
 import { Duplex } from 'node:stream';
-import type { Connection } from '../../guest/guest.ts';
+import type { Connection } from './guest.ts';
 
 /**
  * A connection to a port in a sandbox as a Node stream, for HTTP. Both sides have backpressure. An exception

@@ -7,6 +7,7 @@ import ast
 import base64
 import builtins
 import importlib.machinery
+import importlib.util
 import inspect
 import json
 import linecache
@@ -41,6 +42,8 @@ class Python:
         self.asked = os.fdopen(ask, "rb")
         self.answer = os.fdopen(answer, "wb")
         self.count = 0
+        self.mark = ""
+        self.marks = 0
         self.loop = None
         main = types.ModuleType("__main__")
         # The usual ones close standard input, which a context has for more than one run.
@@ -57,6 +60,7 @@ class Python:
     def serve(self):
         for line in self.asked:
             request = json.loads(line)
+            self.mark, self.marks = request["mark"], 0
             before = {name: os.environ.get(name) for name in request["env"]}
             os.environ.update(request["env"])
             try:
@@ -68,24 +72,28 @@ class Python:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
-            for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
-                try:
-                    stream.flush()
-                except (OSError, ValueError):
-                    pass
-                try:
-                    os.write(number, b"\0" + request["mark"].encode() + b"\0")
-                except OSError:
-                    pass
             self.tell({"type": "end"})
 
     def tell(self, event):
-        self.answer.write(json.dumps(event).encode() + b"\n")
+        """What was printed before an event is marked, so that it is told before it: these are three pipes."""
+        self.marks += 1
+        sign = f"\0{self.mark}{self.marks:08x}\0".encode()
+        for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass
+            try:
+                os.write(number, sign)
+            except OSError:
+                pass
+        self.answer.write(json.dumps({**event, "after": self.marks}).encode() + b"\n")
         self.answer.flush()
 
     def perform(self, code):
         self.count += 1
         name = CELL.format(self.count)
+        code = without_indent(code)
         try:
             tree = ast.parse(code, name)
         except SyntaxError as error:
@@ -144,7 +152,8 @@ class Python:
             value = str(error)
         except Exception:
             value = "<it has no text>"
-        self.tell({"type": "error", "name": type(error).__name__, "value": value, "traceback": text})
+        interrupted = isinstance(error, KeyboardInterrupt)
+        self.tell({"type": "error", "name": type(error).__name__, "value": value, "traceback": text, "interrupted": interrupted})
 
 
 class Backend:
@@ -153,12 +162,38 @@ class Backend:
 
     def __init__(self, python):
         self.python = python
+        self.images = False
+
+    def with_images(self, name):
+        """Images that are shown, or saved by a name, are results. There is no screen to show them on."""
+        spec = importlib.util.find_spec(name)
+        if not spec or not spec.loader:
+            return None
+        load, display = spec.loader.exec_module, self.python.display
+
+        def exec_module(module):
+            load(module)
+            save = module.Image.save
+
+            def save_and_show(image, file, *given, **options):
+                if isinstance(file, (str, os.PathLike)):
+                    display(image)
+                return save(image, file, *given, **options)
+
+            module.Image.save = save_and_show
+            module.Image.show = lambda image, *_, **__: display(image)
+
+        spec.loader.exec_module = exec_module
+        return spec
 
     def find_spec(self, name, _path=None, _target=None):
         if name == "matplotlib":
             os.environ["MPLBACKEND"] = "module://" + BACKEND
         elif name == "matplotlib.pyplot":
             os.environ.pop("MPLBACKEND", None)
+        elif name == "PIL.Image" and not self.images:
+            self.images = True
+            return self.with_images(name)
         return importlib.machinery.ModuleSpec(name, self) if name == BACKEND else None
 
     def create_module(self, _spec):
@@ -194,9 +229,12 @@ def representations(value):
         chart = chart_of(value)
         if chart:
             found["chart"] = chart
-    if kind.__module__.startswith("pandas.") and kind.__name__ == "DataFrame":
-        found["data"] = json.loads(value.to_json(orient="split"))
-        found["data"] = {str(name): [row[at] for row in found["data"]["data"]] for at, name in enumerate(found["data"]["columns"])}
+    if isinstance(value, (list, dict)) and "json" not in found:
+        found["json"] = value
+    pandas = sys.modules.get("pandas")
+    if pandas and isinstance(value, getattr(pandas, "DataFrame", ())):
+        table = json.loads(value.to_json(orient="split", date_format="iso"))
+        found["data"] = {str(name): [row[at] for row in table["data"]] for at, name in enumerate(table["columns"])}
     result = {}
     for name, form in found.items():
         if isinstance(form, bytes):
@@ -214,6 +252,16 @@ def representations(value):
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1]
     return {"text": text, **result}
+
+
+def without_indent(code):
+    """Code that is indented as a whole, as it is when it stands in a caller's own block."""
+    lines = code.splitlines(True)
+    first = next((line for line in lines if line.strip()), "")
+    indent = first[: len(first) - len(first.lstrip())]
+    if not indent:
+        return code
+    return "".join(line[len(indent) :] if line.startswith(indent) else line for line in lines)
 
 
 def attempt(value, method):

@@ -35,7 +35,10 @@ LANGUAGES = {
     "node": "javascript",
     "bash": "bash",
     "sh": "bash",
+    "typescript": "typescript",
+    "ts": "typescript",
 }
+PROGRAMS = {"javascript": "node", "typescript": "node", "bash": "bash"}
 
 
 class Contexts:
@@ -55,18 +58,26 @@ class Contexts:
     def create(self, language, cwd):
         name = LANGUAGES.get((language or "python").lower())
         if not name:
-            raise Refused(400, f"Language {language!r} is not supported here: it can be python, javascript or bash")
-        program = {"javascript": "node", "bash": "bash"}.get(name)
+            raise Refused(400, f"Language {language!r} is not supported here: it can be python, javascript, typescript or bash")
+        program = PROGRAMS.get(name)
         if program and not shutil.which(program):
             raise Refused(400, f"Language {language!r} needs {program}, which this sandbox does not have")
         cwd = os.path.join(HOME, cwd) if cwd else HOME
         if not os.path.isdir(cwd):
             raise Refused(400, f"Directory {cwd!r} does not exist")
+        if not os.access(cwd, os.R_OK | os.X_OK):
+            raise Refused(403, f"Directory {cwd!r} is not open to the user that code runs as")
         if len(self.all) >= MAX_CONTEXTS:
             raise Refused(429, f"There are {MAX_CONTEXTS} contexts already")
         context = Context(name, cwd, self.environment)
         self.all[context.id] = context
         return context
+
+    def prepare(self, languages):
+        """The contexts that are there before anybody asks for one."""
+        for language in languages:
+            if language not in PROGRAMS or shutil.which(PROGRAMS[language]):
+                self.of_language(language)
 
     def find(self, context_id):
         context = self.all.get(context_id)
@@ -119,7 +130,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if (method, path) == ("POST", "/execute"):
                 return self.execute(body)
             if (method, path) == ("POST", "/contexts"):
-                return self.send(200, self.contexts.create(body.get("language"), body.get("cwd")).show())
+                context = self.contexts.create(text(body, "language"), text(body, "cwd"))
+                context.begin()
+                return self.send(200, context.show())
             if (method, path) == ("GET", "/contexts"):
                 return self.send(200, [context.show() for context in list(self.contexts.all.values())])
             if parts[0] == "contexts" and len(parts) == 2 and method == "DELETE":
@@ -128,9 +141,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if parts[0] == "contexts" and len(parts) == 3 and (method, parts[2]) == ("POST", "restart"):
                 self.contexts.find(parts[1]).restart()
                 return self.send(200, {})
+            if parts[0] == "contexts" and len(parts) == 3 and (method, parts[2]) == ("POST", "interrupt"):
+                return self.send(200, {"interrupted": self.contexts.find(parts[1]).stop_run()})
             raise Refused(404, f"There is no {method} {path}")
         except Refused as refused:
             self.send(refused.status, str(refused))
+        except OSError as error:
+            # A context could not be started. The caller went away, or is told.
+            self.close_connection = True
+            try:
+                self.send(500, f"The context cannot be started: {error.strerror}")
+            except OSError:
+                pass
 
     def body(self):
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
@@ -184,7 +206,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(400, "There is no code to run")
         if not isinstance(env, dict) or not all(name.isidentifier() and isinstance(value, str) for name, value in env.items()):
             raise Refused(400, "The environment is not names and strings")
-        context = self.contexts.find(body["context_id"]) if body.get("context_id") else self.contexts.of_language(body.get("language"))
+        named = text(body, "context_id")
+        context = self.contexts.find(named) if named else self.contexts.of_language(text(body, "language"))
         while not context.turn.acquire(timeout=0.5):
             if self.gone():
                 self.close_connection = True
@@ -192,6 +215,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             if context.removed:
                 raise Refused(404, f"Context {context.id} not found")
+            context.begin()
             self.perform(context, code, {**self.contexts.environment(), **env})
         finally:
             context.run = None
@@ -207,7 +231,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/x-ndjson")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self.tell({"type": "number_of_executions", "execution_count": context.count})
+        self.tell({"type": "number_of_executions", "execution_count": context.count, "context": context.id})
         threading.Thread(target=run.settle, daemon=True).start()
         try:
             write_all(asking, context.request(code, env, run.mark))
@@ -248,6 +272,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def text(body, name):
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise Refused(400, f"{name} is not text")
+    return value
+
+
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
@@ -258,7 +289,9 @@ def main():
     signal.signal(signal.SIGINT, lambda *_: None)
     Handler.contexts = Contexts(sys.argv[2])
     # The one that is asked first is there before anybody can ask.
+    Handler.contexts.prepare(["python", "javascript"])
     context = Handler.contexts.of_language("python")
+    context.begin()
     context.run = warm = Run(context.process)
     write_all(context.asking, context.request("", {}, warm.mark))
     warm.settle()

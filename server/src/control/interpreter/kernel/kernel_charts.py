@@ -1,4 +1,4 @@
-"""What is drawn in a figure of matplotlib, as data: what E2B's clients know as a chart."""
+"""What is drawn in a figure of matplotlib, as data."""
 
 import math
 import re
@@ -14,7 +14,7 @@ def chart_of(figure):
         charts = [read(axes) for axes in figure.axes]
         if len(charts) <= 1:
             return charts[0] if charts else None
-        title = figure._suptitle.get_text() if figure._suptitle else ""
+        title = (figure._suptitle.get_text() if figure._suptitle else None) or None
         return {"type": "superchart", "title": title, "elements": charts}
     except Exception:
         return None
@@ -32,7 +32,7 @@ def read(axes):
         return bool(drawn) and all(isinstance(one, kinds) for one in drawn)
 
     if only(Wedge):
-        return {"type": "pie", "title": axes.get_title(), "elements": [wedge(one, index) for index, one in enumerate(drawn)]}
+        return {"type": "pie", "title": axes.get_title() or None, "elements": [wedge(one, index) for index, one in enumerate(drawn)]}
     if only(Line2D):
         elements = [series(one.get_label(), "Line", index, *one.get_data(orig=True)) for index, one in enumerate(drawn)]
         return {"type": "line", **plane(axes), **ticks(axes), "elements": elements}
@@ -43,13 +43,13 @@ def read(axes):
         return bars(axes)
     if only(PathPatch, Line2D):
         return boxes(axes, [one for one in drawn if isinstance(one, PathPatch)], [one for one in drawn if isinstance(one, Line2D)])
-    return {"type": "unknown", "title": axes.get_title(), "elements": []}
+    return {"type": "unknown", "title": axes.get_title() or None, "elements": []}
 
 
 def plane(axes, swapped=False):
     labels = [axes.get_xlabel(), axes.get_ylabel()]
     x, y = reversed(labels) if swapped else labels
-    return {"title": axes.get_title(), "x_label": x, "y_label": y, "x_unit": unit(x), "y_unit": unit(y)}
+    return {"title": axes.get_title() or None, "x_label": x, "y_label": y, "x_unit": unit(x), "y_unit": unit(y)}
 
 
 def unit(label):
@@ -114,7 +114,7 @@ def plain(value):
 
 
 def wedge(patch, index):
-    return {"label": named(patch.get_label(), "Slice", index), "angle": plain(abs(patch.theta2 - patch.theta1)), "radius": plain(patch.r)}
+    return {"label": named(patch.get_label(), "Slice", index), "angle": round(plain(abs(patch.theta2 - patch.theta1)), 9), "radius": plain(patch.r)}
 
 
 def label_at(axis, place):

@@ -17,68 +17,13 @@ import uuid
 # How long a run that was interrupted may take to end before its context is killed.
 INTERRUPT_S = 3
 DRAIN_S = 2
+# Beyond every mark: the stream has ended.
+END = 1 << 32
 
-PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernel_python.py")
-MARK = re.compile(rb"\0([0-9a-f]{32})\0")
-PARTIAL_MARK = re.compile(rb"(?:\0[0-9a-f]{0,32})?\Z")
-
-BASH = r"""
-trap : INT
-while IFS= read -r -d '' before <&"$1" && IFS= read -r -d '' code <&"$1" && IFS= read -r -d '' after <&"$1" && IFS= read -r -d '' mark <&"$1"; do
-  eval "$before"
-  eval "$code" {in}<&- {out}>&- </dev/null
-  status=$?
-  eval "$after"
-  printf '\0%s\0' "$mark"
-  printf '\0%s\0' "$mark" >&2
-  printf '{"type":"end","status":%d}\n' "$status" >&"$2"
-done
-"""
-
-NODE = r"""
-const fs = require('fs'), vm = require('vm'), util = require('util'), readline = require('readline');
-const [input, output] = process.argv.slice(1).map(Number);
-const tell = (event) => fs.writeSync(output, JSON.stringify(event) + '\n');
-globalThis.require = require('module').createRequire(process.cwd() + '/');
-let interrupt;
-process.on('SIGINT', () => interrupt && interrupt(new Error('Interrupted')));
-process.on('uncaughtException', fail);
-process.on('unhandledRejection', fail);
-function fail(error) {
-  const known = error instanceof Error || (error && error.stack);
-  tell({ type: 'error', name: known ? error.name : 'Error', value: known ? String(error.message) : util.inspect(error), traceback: known ? String(error.stack) : util.inspect(error) });
-}
-async function run(code) {
-  const options = { filename: 'cell.js', breakOnSigint: true };
-  let value;
-  try {
-    value = vm.runInThisContext(code, options);
-  } catch (error) {
-    if (!(error instanceof SyntaxError) || !/\bawait\b/.test(code)) throw error;
-    value = vm.runInThisContext('(async () => {' + code + '\n})()', options);
-  }
-  return Promise.race([value, new Promise((_, reject) => (interrupt = reject))]);
-}
-let line = Promise.resolve();
-readline.createInterface({ input: fs.createReadStream(null, { fd: input }) }).on('line', (text) => {
-  line = line.then(async () => {
-    const { code, env, mark } = JSON.parse(text);
-    const before = { ...process.env };
-    Object.assign(process.env, env);
-    try {
-      const value = await run(code);
-      if (value !== undefined) tell({ type: 'result', is_main_result: true, text: typeof value === 'string' ? value : util.inspect(value) });
-    } catch (error) {
-      fail(error);
-    }
-    for (const name of Object.keys(env)) if (name in before) process.env[name] = before[name]; else delete process.env[name];
-    fs.writeSync(1, '\0' + mark + '\0');
-    fs.writeSync(2, '\0' + mark + '\0');
-    tell({ type: 'end' });
-  });
-}).on('close', () => process.exit());
-"""
-
+HERE = os.path.dirname(os.path.abspath(__file__))
+# The run, and how many marks it made before this one. Marks say how far the output is.
+MARK = re.compile(rb"\0([0-9a-f]{32})([0-9a-f]{8})\0")
+PARTIAL_MARK = re.compile(rb"(?:\0[0-9a-f]{0,40})?\Z")
 
 class Context:
     """A process in which code of one language runs, one run after the other."""
@@ -92,7 +37,15 @@ class Context:
         self.life = threading.Lock()
         self.removed = False
         self.run = None
-        self.spawn()
+        self.process = None
+        self.asking = None
+        self.count = 0
+
+    def begin(self):
+        """Starts its process at the first use, so that a context that nobody uses costs nothing."""
+        with self.life:
+            if not self.process and not self.removed:
+                self.spawn()
 
     def spawn(self):
         self.count = 0
@@ -119,11 +72,14 @@ class Context:
 
     def command(self, ask, answer):
         if self.language == "bash":
-            script = BASH.replace("{in}", str(ask)).replace("{out}", str(answer))
-            return ["bash", "-c", script, "bash", str(ask), str(answer)]
-        if self.language == "javascript":
-            return ["node", "--input-type=commonjs", "-e", NODE, "--", str(ask), str(answer)]
-        return [sys.executable, PYTHON, str(ask), str(answer)]
+            with open(os.path.join(HERE, "kernel_bash.sh"), encoding="utf-8") as script:
+                source = script.read().replace("{in}", str(ask)).replace("{out}", str(answer))
+            return ["bash", "-c", source, "bash", str(ask), str(answer)]
+        if self.language in ("javascript", "typescript"):
+            # Node transforms "await" for its own prompt in a module that only this option shows.
+            kernel = os.path.join(HERE, "kernel_node.js")
+            return ["node", "--expose-internals", "--no-warnings", kernel, str(ask), str(answer), self.language]
+        return [sys.executable, os.path.join(HERE, "kernel_python.py"), str(ask), str(answer)]
 
     def request(self, code, env, mark):
         if self.language != "bash":
@@ -143,8 +99,8 @@ class Context:
             run = self.run
             if not data:
                 stream.close()
-                if run:
-                    run.drained(name)
+                if run and run.process is process:
+                    run.reached(name, END)
                 return
             held += data
             while held:
@@ -159,7 +115,10 @@ class Context:
                     break
                 # One of an earlier run, which nobody waited for, is nothing to this one.
                 if run and mark[1].decode() == run.mark:
-                    run.drained(name)
+                    place = int(mark[2], 16)
+                    run.reached(name, place)
+                    # What is printed after an event is told after it.
+                    run.await_told(place)
 
     def read_answers(self, process, answers):
         with os.fdopen(answers, "rb") as lines:
@@ -168,13 +127,18 @@ class Context:
                 if not run:
                     continue
                 event = json.loads(line)
+                # What was printed before this is told before it.
+                place = event.pop("after", 0)
+                run.catch_up(place)
                 if event["type"] == "end":
                     if event.get("status"):
                         status = str(event["status"])
-                        run.tell({"type": "error", "name": "ExitStatus", "value": status, "traceback": f"exit status {status}"})
+                        error = {"type": "error", "name": "ExitStatus", "value": status, "traceback": f"exit status {status}"}
+                        run.tell({**error, "interrupted": run.interrupted})
                     run.ended.set()
                 else:
                     run.tell(event)
+                run.has_told(place)
         process.wait()
         run = self.run
         if run and run.process is process:
@@ -183,20 +147,32 @@ class Context:
 
     def interrupt(self, run):
         """Ends a run that nobody waits for: politely first, then with its context, which begins anew."""
+        run.interrupted = True
         self.signal(signal.SIGINT)
         if not run.ended.wait(INTERRUPT_S):
             self.signal(signal.SIGKILL)
             run.ended.wait()
 
+    def stop_run(self):
+        """Ends the run that is under way, if there is one. Whoever waits for it is told."""
+        run = self.run
+        if not run or run.ended.is_set():
+            return False
+        self.interrupt(run)
+        return True
+
     def signal(self, number):
+        if not self.process:
+            return
         try:
             os.killpg(self.process.pid, number)
         except ProcessLookupError:
             pass
 
     def kill(self):
-        self.signal(signal.SIGKILL)
-        self.process.wait()
+        if self.process:
+            self.signal(signal.SIGKILL)
+            self.process.wait()
         if self.asking is not None:
             os.close(self.asking)
             self.asking = None
@@ -214,7 +190,7 @@ class Context:
     def revive(self):
         """Begins anew if it has died."""
         with self.life:
-            if self.process.poll() is not None and not self.removed:
+            if self.process and self.process.poll() is not None and not self.removed:
                 self.kill()
                 self.spawn()
 
@@ -232,7 +208,10 @@ class Run:
         self.ended = threading.Event()
         self.died = False
         self.abandoned = False
-        self.streams = {"stdout": threading.Event(), "stderr": threading.Event()}
+        self.interrupted = False
+        self.places = {"stdout": 0, "stderr": 0}
+        self.told = 0
+        self.moved = threading.Condition()
 
     def tell(self, event):
         while not self.abandoned:
@@ -241,14 +220,30 @@ class Run:
             except queue.Full:
                 continue
 
-    def drained(self, name):
-        self.streams[name].set()
+    def reached(self, name, place):
+        with self.moved:
+            self.places[name] = max(self.places[name], place)
+            self.moved.notify_all()
+
+    def catch_up(self, place):
+        """Waits until all output before that mark was told. A program that closed its output makes no marks."""
+        with self.moved:
+            self.moved.wait_for(lambda: self.abandoned or min(self.places.values()) >= place, DRAIN_S)
+
+    def has_told(self, place):
+        with self.moved:
+            self.told = place
+            self.moved.notify_all()
+
+    def await_told(self, place):
+        with self.moved:
+            self.moved.wait_for(lambda: self.abandoned or self.died or self.told >= place, DRAIN_S)
 
     def settle(self):
         """Waits for the end, and for what was printed before it; then says so."""
         self.ended.wait()
-        for stream in self.streams.values():
-            stream.wait(DRAIN_S)
+        if self.died:
+            self.catch_up(END)
         self.tell(None)
 
 
