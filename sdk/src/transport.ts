@@ -11,6 +11,8 @@ export interface ConnectOptions {
   apiKey?: string;
   /** For tests and special runtimes. */
   fetch?: typeof fetch;
+  /** That `fetch` takes an async iterable as body. Default: it gets a `ReadableStream`, which costs more. */
+  iterableBodies?: boolean;
   /** A WebSocket that can `pause` and `resume`, as the package "ws" has, bounds what a slow reader holds. */
   WebSocket?: new (url: string, protocols: string[]) => WebSocket;
 }
@@ -68,7 +70,7 @@ export function connect(options: ConnectOptions = {}): Transport {
             ...(json !== undefined && { 'content-type': 'application/json' }),
             ...headers,
           },
-          body: json === undefined ? toBody(body) : JSON.stringify(json),
+          body: json !== undefined ? JSON.stringify(json) : options.iterableBodies ? body : toBody(body),
           signal,
           // Request bodies that stream need this in Node, and `fetch`'s types do not know it.
           ...(isIterable(body) && { duplex: 'half' }),
@@ -183,6 +185,7 @@ function isIterable(body: RequestOptions['body']): body is AsyncIterable<Uint8Ar
     typeof body === 'object' &&
     body !== null &&
     Symbol.asyncIterator in body &&
+    // Looked at last: in Node the mere name loads web streams.
     !(body instanceof ReadableStream)
   );
 }

@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { CayError } from '@cay/sdk/protocol';
 import { allowsRuntime, UNISOLATED } from '../policy/allow-runtime.ts';
 import { openPolicy, type Policy } from '../policy/policy.ts';
@@ -6,7 +7,14 @@ import type { Resolved } from './resolve-settings.ts';
 
 type PolicySettings = Pick<
   Settings,
-  'runtime' | 'allowRuntime' | 'allowImage' | 'allowProcess' | 'defaultLimit' | 'maxLimit'
+  | 'backend'
+  | 'dockerHost'
+  | 'runtime'
+  | 'allowRuntime'
+  | 'allowImage'
+  | 'allowProcess'
+  | 'defaultLimit'
+  | 'maxLimit'
 >;
 
 /** The operator's policy. Throws `invalid_argument` for settings that contradict each other. */
@@ -30,7 +38,7 @@ export function policyOf({
     ...(allowImage?.length && { images: allowImage }),
     allowProcess,
     defaults,
-    maxima,
+    maxima: { ...machineMaxima(settings), ...maxima },
   });
   if (runtime === UNISOLATED) {
     throw contradiction(
@@ -46,6 +54,13 @@ export function policyOf({
     );
   }
   return policy;
+}
+
+/** Nobody gets more processors than the machine has, where the machine of all sandboxes is this one. */
+function machineMaxima({ backend, dockerHost }: PolicySettings): { cpus?: number } {
+  const here = (name: Settings['backend'][number]) =>
+    name === 'local' || (name === 'docker' && (dockerHost ?? 'unix:').startsWith('unix:'));
+  return backend.every(here) ? { cpus: availableParallelism() } : {};
 }
 
 function contradiction(setting: SettingName, message: string, hint?: string): CayError {

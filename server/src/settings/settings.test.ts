@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -238,6 +239,18 @@ describe('what may be asked for', () => {
       defaults: { pids: 64 },
     });
     expect(policyOf(up([], { CAY_ALLOW_IMAGE: '' }))).not.toHaveProperty('images');
+  });
+
+  it('has no more processors than this machine, unless sandboxes are elsewhere or the operator says so', () => {
+    const cores = availableParallelism();
+    expect(policy().maxima.cpus).toBe(cores);
+    expect(policy('--backend', 'local,docker').maxima.cpus).toBe(cores);
+    expect(policy('--backend', 'docker', '--docker-host', 'tcp://far:2375').maxima.cpus).toBeNull();
+    expect(policy('--backend', 'kubernetes-job').maxima.cpus).toBeNull();
+    expect(policy('--backend', 'memory').maxima.cpus).toBeNull();
+    expect(policy('--max-limit', 'cpus=1000').maxima.cpus).toBe(1000);
+    expect(policy('--max-limit', 'cpus=none').maxima.cpus).toBeNull();
+    expect(policy('--max-limit', 'pids=64').maxima.cpus).toBe(cores);
   });
 
   it.each([

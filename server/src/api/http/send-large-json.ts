@@ -1,8 +1,8 @@
-import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { JsonList, isLargeJson, jsonPieces } from '../../lib/json-pieces.ts';
 import { nextSlice } from '../../lib/slices.ts';
+import { drained } from './drained.ts';
 import { sendJson } from './send-json.ts';
 
 const SMALL_CHARACTERS = 1024;
@@ -32,14 +32,4 @@ export async function sendLargeJson(
   });
   response.end();
   return RESPONSE_ALREADY_SENT;
-}
-
-async function drained(response: ServerResponse): Promise<void> {
-  if (response.destroyed) return;
-  const over = new AbortController();
-  try {
-    await Promise.race([once(response, 'drain', over), once(response, 'close', over)]);
-  } finally {
-    over.abort();
-  }
 }

@@ -3,8 +3,10 @@
  */
 import type { ServerResponse } from 'node:http';
 import { TLSSocket } from 'node:tls';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Context } from 'hono';
 import { valueWithin } from '../../lib/timeout.ts';
+import { drained } from './drained.ts';
 import { errorAnswer, wireError } from './error-answer.ts';
 import type { Env } from './route.ts';
 import { traceOf } from './trace.ts';
@@ -37,11 +39,17 @@ export async function bytesAnswer(
   data: AsyncIterable<Uint8Array>,
   options: { status?: 200 | 206; headers: Record<string, string> },
 ): Promise<Response> {
-  const source = wholeOrCut(await begun(data), context.env.outgoing);
-  return context.newResponse(ReadableStream.from(source), {
-    status: options.status ?? 200,
-    headers: options.headers,
-  });
+  const response = context.env.outgoing;
+  const source = wholeOrCut(await begun(data), response);
+  if (response.headersSent || response.destroyed) return RESPONSE_ALREADY_SENT;
+  // Written here and not by the framework, which would turn every chunk into web streams and back.
+  response.writeHead(options.status ?? 200, options.headers);
+  for await (const chunk of source) {
+    if (response.destroyed) return RESPONSE_ALREADY_SENT;
+    if (!response.write(chunk)) await drained(response);
+  }
+  if (!response.destroyed) response.end();
+  return RESPONSE_ALREADY_SENT;
 }
 
 async function* wholeOrCut(

@@ -1,10 +1,10 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { connect } from '@cay/sdk/client';
+import { bytesOf, connect } from '@cay/sdk/client';
 import { WebSocketServer, type WebSocket } from 'ws';
 import { afterEach, describe, expect, it } from 'vitest';
 import { inCliWords } from './cli-words.ts';
-import { patientDispatcher, transportOptions } from './transport.ts';
+import { transportOptions } from './transport.ts';
 
 let server: Server | undefined;
 afterEach(() => {
@@ -38,8 +38,91 @@ describe('the transport', () => {
     expect((await answer.arrayBuffer()).byteLength).toBe(100_001);
   });
 
-  it('waits for an answer for as long as the server needs', () => {
-    expect(patientDispatcher()).toBeDefined();
+  it('gives what a reader leaves unread back to the connection, at its pace', async () => {
+    let sent = 0;
+    const url = await listening(
+      createServer((_, response) => {
+        const more = () => {
+          while (!response.destroyed && response.write(Buffer.alloc(65_536))) sent += 65_536;
+        };
+        response.on('drain', more);
+        more();
+      }),
+    );
+    const closed = new Promise((resolve) =>
+      server!.on('connection', (socket) => socket.on('close', resolve)),
+    );
+    let got = 0;
+    for await (const chunk of bytesOf(await open(url).request('GET', '/'))) {
+      got += chunk.length;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      if (got > 500_000) break;
+    }
+    await closed;
+    expect(sent).toBeLessThan(32 * 1024 * 1024);
+  });
+
+  it('takes an answer that comes before the body has ended', async () => {
+    const url = await listening(
+      createServer((_, response) => {
+        response.writeHead(400, { 'content-type': 'application/json' });
+        response.end(JSON.stringify({ error: { code: 'invalid_argument', message: 'no' } }));
+      }),
+    );
+    async function* endless() {
+      for (;;) yield Buffer.alloc(1024 * 1024);
+    }
+    await expect(open(url).request('PUT', '/', { body: endless() })).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
+  });
+
+  it('rejects with the failure of the source, and with an answer that is cut off', async () => {
+    const url = await listening(
+      createServer((request, response) => {
+        request.resume();
+        request.on('end', () => {
+          response.writeHead(200, { 'content-length': '10' });
+          response.write('half');
+          setTimeout(() => response.destroy(), 20);
+        });
+      }),
+    );
+    async function* failing() {
+      yield Buffer.from('a');
+      throw new Error('the source broke');
+    }
+    await expect(open(url).request('PUT', '/', { body: failing() })).rejects.toMatchObject({
+      code: 'unavailable',
+      message: expect.stringContaining('the source broke'),
+    });
+    const cut = await open(url).request('GET', '/');
+    await expect(cut.text()).rejects.toThrow();
+    const streamed = await open(url).request('GET', '/');
+    await expect(Array.fromAsync(bytesOf(streamed))).rejects.toThrow();
+  });
+
+  it('stops waiting when it is told to', async () => {
+    const url = await listening(createServer(() => {}));
+    const signal = AbortSignal.timeout(50);
+    await expect(open(url).request('GET', '/', { signal })).rejects.toMatchObject({ code: 'cancelled' });
+  });
+
+  it('uses a connection again, and makes another if the server has closed it', async () => {
+    let connections = 0;
+    const url = await listening(
+      createServer((request, response) => {
+        request.resume();
+        response.end('{}');
+        if (request.url === '/last') response.on('finish', () => request.socket.resetAndDestroy());
+      }),
+    );
+    server!.on('connection', () => connections++);
+    const transport = open(url);
+    for (const path of ['/', '/', '/last']) await transport.json('GET', path);
+    expect(connections).toBe(1);
+    await transport.json('POST', '/', { json: {} });
+    expect(connections).toBe(2);
   });
 
   it('gives the cause of a failure in words', async () => {
