@@ -8,6 +8,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { detectCgroups } from '../../host/cgroups/detect.ts';
 import type { HostResources } from '../../host/host-resources.ts';
+import { storeGuest } from '../../host/instances/kept-guest.ts';
 import { openIdRanges } from '../../host/instances/id-ranges.ts';
 import { probeShift, type ShiftProbe } from '../../host/instances/probe-shift.ts';
 import { raiseKernelLimits } from '../../host/kernel-limits.ts';
@@ -70,6 +71,7 @@ const OURS = [
   'sandboxes',
   'snapshots',
   'images',
+  'guests',
   'installation.json',
   'probes-local.json',
 ];
@@ -129,11 +131,12 @@ export async function openPlatform(
 ): Promise<Laid> {
   const { dir, policy = DEFAULT_POLICY } = options;
   const installation = await installationName(dir);
-  const [cgroups, records, snapshots, images] = await Promise.all([
+  const [cgroups, records, snapshots, images, guest] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),
     openSandboxRecords(join(dir, 'sandboxes'), options.box),
     openSnapshotRecords(join(dir, 'snapshots'), options.box),
     openImages(join(dir, 'images')),
+    storeGuest(join(dir, 'guests'), guestBinary()),
   ]);
   // Last, because it mounts: whatever else fails has then left nothing to take back.
   const trees = await openSnapshotter({ dir: join(dir, 'storage'), name: options.storage });
@@ -151,9 +154,9 @@ export async function openPlatform(
     trees,
     cgroups,
     runtimes: new Map<string, Runtime>(runtimes.map((runtime) => [runtime.name, runtime])),
-    guestBinary: guestBinary(),
+    guestBinary: guest,
     ranges: openIdRanges({ instancesDir: resolve(dir, 'instances') }),
-    shift: () => (shift ??= probeShift(trees, join(dir, 'runtimes', 'probes', 'ids'), guestBinary())),
+    shift: () => (shift ??= probeShift(trees, join(dir, 'runtimes', 'probes', 'ids'), guest)),
     bootId: bootId(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));

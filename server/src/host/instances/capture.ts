@@ -1,10 +1,13 @@
 /** Captures an instance at one moment: its memory, its files, or both. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import type { HostResources } from '../host-resources.ts';
-import { destroyInstance, freezeInstance, type Instance } from './instance.ts';
+import { destroyInstance, freezeInstance, guestOf, type Instance } from './instance.ts';
+import { GUEST_FILE, keepGuest } from './kept-guest.ts';
 
 export interface CaptureOptions {
-  /** An empty directory; holds the memory image afterwards. */
+  /** An empty directory; holds the memory image and the guest's program afterwards. */
   imageDir: string;
   /** True to continue the instance afterwards; false to end it and remove everything but the tree. */
   goOn: boolean;
@@ -35,6 +38,8 @@ export async function captureInstance(
   const { checkpoints, name } = instance.runtime;
   if (!checkpoints) throw new CayError('unsupported', `Processes cannot be kept on ${name}`);
   await instance.started;
+  const guest = guestOf(resources, instance);
+  if (existsSync(guest)) await keepGuest(guest, join(options.imageDir, GUEST_FILE));
   let { frozen } = instance;
   // The processes of gVisor write the image, so they must run.
   if (frozen) await freezeInstance(instance, false);

@@ -9,6 +9,7 @@
  *                            pooled          exists while the instance is in the warm pool
  *                            bundle/         files of the runtime, and the mount point of the root
  *                            run/            mounted at /run/cay; holds guest.sock
+ *                            guest           the guest's program (see `kept-guest.ts`)
  */
 import { poll } from '../../lib/poll.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,6 +25,7 @@ import { isDiskFull } from '../../lib/disk-full.ts';
 import type { Cgroup, CgroupLimits, CgroupReading } from '../cgroups/cgroup.ts';
 import type { Container, IdMapping, Runtime } from '../runtimes/runtime.ts';
 import type { HostResources } from '../host-resources.ts';
+import { GUEST_FILE, keepGuest } from './kept-guest.ts';
 
 const InstanceFactsSchema = z.object({
   name: z.string().regex(/^i-[a-z0-9]{20}$/),
@@ -78,6 +80,7 @@ function paths(resources: HostResources, name: string) {
     run: join(dir, 'run'),
     socket: join(dir, 'run', 'guest.sock'),
     pooled: join(dir, 'pooled'),
+    guest: join(dir, GUEST_FILE),
   };
 }
 
@@ -90,19 +93,29 @@ export function startInstance(
   facts: InstanceFacts,
   limits: InstanceLimits,
 ): Promise<Instance> {
-  return launchInstance(resources, facts, limits, (runtime, container) => runtime.start(container));
+  return launchInstance(resources, facts, limits, {
+    guestBinary: resources.guestBinary,
+    launch: (runtime, container) => runtime.start(container),
+  });
 }
 
-/** Like `startInstance`, with a function that makes the runtime start the container. */
+export interface Launch {
+  /** The guest's program. The instance gets a link of its own to it. */
+  guestBinary: string;
+  /** Makes the runtime start the container. */
+  launch(runtime: Runtime, container: Container): Promise<void>;
+}
+
+/** Like `startInstance`, in another way. */
 export async function launchInstance(
   resources: HostResources,
   planned: InstanceFacts,
   limits: InstanceLimits,
-  launch: (runtime: Runtime, container: Container) => Promise<void>,
+  { guestBinary, launch }: Launch,
 ): Promise<Instance> {
   const runtime = runtimeOf(resources, planned);
   const cgroup = resources.cgroups.group(planned.name);
-  const { dir, facts: factsFile, bundle, run, pooled } = paths(resources, planned.name);
+  const { dir, facts: factsFile, bundle, run, pooled, guest } = paths(resources, planned.name);
   let facts = planned;
   let instance: Instance | undefined;
   try {
@@ -112,7 +125,7 @@ export async function launchInstance(
     const ids = idsOf(runtime, facts);
     await writeFileAtomic(factsFile, JSON.stringify(facts));
     if (facts.pooled) await writeFile(pooled, '');
-    await Promise.all([mkdir(bundle, { mode: 0o711 }), makeRunDir(ids, run)]);
+    await Promise.all([mkdir(bundle, { mode: 0o711 }), makeRunDir(ids, run), keepGuest(guestBinary, guest)]);
     const [root] = await Promise.all([
       resources.trees.path(facts.tree),
       // The CPU limit is set when the guest runs, so that it does not slow the start down.
@@ -129,7 +142,7 @@ export async function launchInstance(
       ids,
       readOnlyRoot: facts.readOnlyRoot,
       socketDir: run,
-      guestBinary: resources.guestBinary,
+      guestBinary: guest,
       binds: facts.binds,
       cgroup,
       hostname: facts.name,
@@ -218,6 +231,11 @@ export async function adoptInstance(
  */
 export function claimInstance(resources: HostResources, { facts }: Instance): void {
   rmSync(paths(resources, facts.name).pooled, { force: true });
+}
+
+/** Where the instance has its guest's program. One of an earlier version of the server has none there. */
+export function guestOf(resources: HostResources, { facts }: Instance): string {
+  return paths(resources, facts.name).guest;
 }
 
 /** True if its first process, and any process at all, runs. */
