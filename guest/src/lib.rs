@@ -8,6 +8,7 @@ pub mod failure;
 pub mod files;
 pub mod forward;
 pub mod guest;
+pub mod hostname;
 pub mod install;
 pub mod memory;
 pub mod on_tree;

@@ -20,6 +20,7 @@ export function reviveInstance(
   return launchInstance(resources, facts, limits, {
     // An image of an earlier version of the server has none. Then its guest may be this server's.
     guestBinary: existsSync(kept) ? kept : resources.guestBinary,
+    full: true,
     async launch({ checkpoints, name }, container) {
       if (!checkpoints) throw new CayError('unsupported', `Processes cannot be revived on ${name}`);
       await checkpoints.restore(container, imageDir);

@@ -179,6 +179,13 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
     }
   }
 
+  async function setHostname(name: string, hostname: string): Promise<void> {
+    const recorded = traits.recorded(root, name);
+    if (recorded === undefined || !isRunning(recorded))
+      throw new CayError('unavailable', `Cannot name container "${name}": it does not run`);
+    await run(helper, ['hostname', String(recorded.pid), hostname]);
+  }
+
   async function forget(name: string): Promise<void> {
     for (const path of traits.stateFiles(root, name)) rmSync(path, { recursive: true, force: true });
   }
@@ -241,6 +248,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
     probe,
     start: (container: Container) => start(container, runVerb),
     status,
+    ...(traits.bundle.sharesKernel && { setHostname }),
     ...(traits.checkpoints && { checkpoints: traits.checkpoints({ root, binary, call, start, status }) }),
     remove: async (name, cgroup) => {
       await cgroup.remove();

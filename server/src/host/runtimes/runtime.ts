@@ -96,6 +96,11 @@ export interface Runtime {
    */
   start(container: Container): Promise<void>;
   status(name: string): Promise<ContainerStatus>;
+  /**
+   * Gives a running container another hostname. Absent where the guest does that, and where the container has
+   * the host's.
+   */
+  setHostname?(name: string, hostname: string): Promise<void>;
   /** Kills all processes and removes the runtime's state. Removing an absent container succeeds. */
   remove(name: string, cgroup: Cgroup): Promise<void>;
   /** Captures and restores memory. Absent where the runtime cannot. */
