@@ -17,6 +17,7 @@ pub mod poller;
 pub mod ports;
 pub mod process_table;
 pub mod reach;
+pub mod sandbox_call;
 pub mod sys;
 pub mod task;
 pub mod tasks;

@@ -22,6 +22,8 @@ export interface BackendOptions {
   policy?: Policy;
   poolSize?: number;
   storage?: string;
+  /** The program of gVisor. */
+  runsc?: string;
   docker?: DockerSettings;
   /** Which labels choose which of several backends. */
   platformRules?: readonly PlatformRule[];

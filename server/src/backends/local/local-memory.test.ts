@@ -180,6 +180,22 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     expect((await second.ensure(asleep, world.spec)).phase).toBe('ready');
   }, 30_000);
 
+  it('processes that another build of the runtime has started are not captured until they were started again', async () => {
+    world = await localWorld({ runtime: 'runsc' });
+    const first = await world.open();
+    const id = await world.box(first);
+    await first.close();
+    const second = await world.open({}, elsewhere);
+    const refused = { code: 'failed_precondition', details: { reason: 'checkpoint_mismatch' } };
+    await expect(second.snapshot(id, newId('snap'), { memory: true })).rejects.toMatchObject(refused);
+    await expect(second.hibernate(id)).rejects.toMatchObject(refused);
+    expect(await world.run(second, id, 'echo on')).toBe('on');
+    expect(await second.snapshot(id, newId('snap'))).toMatchObject({ memory: false });
+    await second.stop(id, { graceMs: 0 });
+    await second.ensure(id, world.spec);
+    expect(await second.snapshot(id, newId('snap'), { memory: true })).toMatchObject({ memory: true });
+  }, 60_000);
+
   it('a sandbox whose image is damaged stays hibernated, and starts from its files once it is stopped', async () => {
     world = await localWorld({ runtime: 'runsc' });
     const backend = await world.open();

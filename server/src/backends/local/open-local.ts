@@ -42,6 +42,8 @@ export interface OpenLocalOptions extends Pick<
   sweepEveryMs?: number;
   /** The storage driver; chosen by what the disk is if absent. */
   storage?: string;
+  /** The program of gVisor. Default: `CAY_RUNSC`, or the newest that is found. */
+  runsc?: string;
   /**
    * Seals the environments of sandboxes in their records. Without it they are in the clear, for root alone.
    */
@@ -127,7 +129,7 @@ type Laid = Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' 
 
 /** The host's resources and the records of that directory. */
 export async function openPlatform(
-  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy'>,
+  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy' | 'runsc'>,
 ): Promise<Laid> {
   const { dir, policy = DEFAULT_POLICY } = options;
   const installation = await installationName(dir);
@@ -141,13 +143,12 @@ export async function openPlatform(
   // Last, because it mounts: whatever else fails has then left nothing to take back.
   const trees = await openSnapshotter({ dir: join(dir, 'storage'), name: options.storage });
   // What has no isolation does not exist here unless the operator wants it.
-  const makers = [
-    runscRuntime,
-    crunRuntime,
-    runcRuntime,
-    ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : []),
+  const makers = [crunRuntime, runcRuntime, ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : [])];
+  const common = { stateDir: join(dir, 'runtimes'), ids: IDS };
+  const runtimes = [
+    runscRuntime({ ...common, ...(options.runsc !== undefined && { binary: options.runsc }) }),
+    ...makers.map((make) => make(common)),
   ];
-  const runtimes = makers.map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS }));
   let shift: Promise<ShiftProbe> | undefined;
   const resources: HostResources = {
     dir,

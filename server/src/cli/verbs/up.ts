@@ -40,6 +40,7 @@ interface Options extends CommonOptions, PolicyOptions, QuotaOptions {
   platformRules?: string;
   pool: number;
   storage?: string;
+  runsc?: string;
   dockerHost?: string;
   dockerImage?: string;
   tlsCert?: string;
@@ -93,6 +94,9 @@ export const upVerb: Verb = (program, composition) => {
       new Option('--storage <driver>', 'how files are kept (default: by what the disk is)').env(
         'CAY_STORAGE',
       ),
+    )
+    .addOption(
+      new Option('--runsc <file>', "gVisor's program (default: the newest that is found)").env('CAY_RUNSC'),
     )
     .addOption(
       new Option('--docker-host <address>', 'the Docker engine, as unix:///path or tcp://name:port').env(
@@ -237,6 +241,7 @@ function flagsOf(options: Options, dataDir: string): string[] {
   add('--listen', options.listen);
   add('--runtime', options.runtime);
   add('--storage', options.storage);
+  add('--runsc', options.runsc && resolve(options.runsc));
   add('--docker-host', options.dockerHost);
   add('--docker-image', options.dockerImage);
   add('--tls-cert', options.tlsCert && resolve(options.tlsCert));
@@ -395,6 +400,7 @@ async function openBackend(
   hooks: Pick<BackendOptions, 'box' | 'policy' | 'onError' | 'onSwept'>,
 ): Promise<OpenedBackend> {
   const { backend: names, runtime, storage, pool } = options;
+  const runsc = options.runsc && resolve(options.runsc);
   if (namesOf(names).includes('local') && process.getuid?.() !== 0) {
     throw new CayError(
       'failed_precondition',
@@ -411,6 +417,7 @@ async function openBackend(
     dir,
     runtime,
     storage,
+    ...(runsc && { runsc }),
     docker,
     platformRules,
     poolSize: pool,

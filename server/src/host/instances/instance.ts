@@ -41,6 +41,11 @@ const InstanceFactsSchema = z.object({
   bootId: z.string(),
   /** Made for the warm pool, not for a request. */
   pooled: z.boolean(),
+  /**
+   * The runtime's `compatibility` at the start, where it can capture: the program may be replaced while the
+   * instance runs. Absent: an earlier version of the server has started it.
+   */
+  build: z.string().optional(),
   /** Its hostname at the start. Absent: its name. */
   hostname: z.string().optional(),
   /** The host ids of its users, chosen at the start. Absent: the ids of its runtime. */
@@ -127,6 +132,8 @@ export async function launchInstance(
     await mkdir(dir, { recursive: true, mode: 0o711 });
     const own = runtime.isolation !== 'none' && (await resources.shift()).works;
     if (own) facts = { ...planned, ids: resources.ranges.claim(dir) };
+    const build = await runtime.checkpoints?.compatibility();
+    if (build !== undefined) facts = { ...facts, build };
     const ids = idsOf(runtime, facts);
     await writeFileAtomic(factsFile, JSON.stringify(facts));
     if (facts.pooled) await writeFile(pooled, '');

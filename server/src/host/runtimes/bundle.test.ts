@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { Cgroup } from '../cgroups/cgroup.ts';
 import { type Bundled, type BundleTraits, buildBundle, MAX_TERMINALS } from './bundle.ts';
-import { lastWords, parseVersion } from './oci.ts';
+import { lastWords } from './oci.ts';
+import { parseVersion } from './parse-version.ts';
 import { seccompProfile } from './seccomp.ts';
 
 const container: Bundled = {

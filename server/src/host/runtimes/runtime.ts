@@ -88,6 +88,8 @@ export interface Runtime {
    * the guest protocol).
    */
   readonly guestGuards: boolean;
+  /** Its program: a path, or a name to look up in `PATH`. Absent where there is none. */
+  readonly program?: string;
   /** Starts a small container to find out whether the runtime works here. The result is cached. */
   probe(): Promise<RuntimeProbe>;
   /**
