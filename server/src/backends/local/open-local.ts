@@ -12,6 +12,7 @@ import { storeGuest } from '../../host/instances/kept-guest.ts';
 import { openIdRanges } from '../../host/instances/id-ranges.ts';
 import { probeShift, type ShiftProbe } from '../../host/instances/probe-shift.ts';
 import { raiseKernelLimits } from '../../host/kernel-limits.ts';
+import { requireNamedRunsc } from '../../host/runtimes/find-runsc.ts';
 import { crunRuntime } from '../../host/runtimes/crun.ts';
 import { processRuntime } from '../../host/runtimes/process.ts';
 import { runcRuntime } from '../../host/runtimes/runc.ts';
@@ -132,6 +133,7 @@ export async function openPlatform(
   options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy' | 'runsc'>,
 ): Promise<Laid> {
   const { dir, policy = DEFAULT_POLICY } = options;
+  requireNamedRunsc(options.runsc);
   const installation = await installationName(dir);
   const [cgroups, records, snapshots, images, guest] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { findRunsc, runscDate } from './find-runsc.ts';
+import { findRunsc, requireNamedRunsc, runscDate } from './find-runsc.ts';
 
 let dir: string;
 beforeEach(() => {
@@ -59,6 +59,17 @@ describe('findRunsc()', () => {
     mkdirSync(join(dir, 'b'));
     symlinkSync(real, join(dir, 'b/runsc'));
     expect(findRunsc(environment('a', 'b'))).toBe(real);
+  });
+});
+
+describe('requireNamedRunsc()', () => {
+  it('takes a program, and nothing', () => {
+    requireNamedRunsc(program('a/runsc', '20240729'));
+    requireNamedRunsc('');
+  });
+
+  it.each(['/nowhere/runsc', 'runsc', '/etc/passwd'])('refuses %s', (path) => {
+    expect(() => requireNamedRunsc(path)).toThrow('it is no path of a program');
   });
 });
 

@@ -6,6 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { accessSync, constants, readdirSync, realpathSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { delimiter, join } from 'node:path';
+import { CayError } from '@cay/sdk/protocol';
 import { parseVersion } from './parse-version.ts';
 
 /** The first with the systrap platform as its default. Before, only ptrace works without virtualisation. */
@@ -29,6 +30,17 @@ export function findRunsc(environment: Environment = process.env): string {
   const known = found.get(key) ?? newest(candidates);
   found.set(key, known);
   return known;
+}
+
+/**
+ * Rejects `failed_precondition` for a program that the operator names and that cannot be run: without it
+ * sandboxes would silently get a weaker isolation.
+ */
+export function requireNamedRunsc(named = process.env['CAY_RUNSC']): void {
+  if (!named || (named.startsWith('/') && isExecutable(named))) return;
+  throw new CayError('failed_precondition', `Cannot use "${named}" as runsc: it is no path of a program`, {
+    hint: 'name a file that can be run with --runsc or CAY_RUNSC, or leave it out',
+  });
 }
 
 /** Every `runsc` that is not named by the operator, each once. */
