@@ -1,5 +1,5 @@
 //! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | listen PORT | reach MILLISECONDS
-//! ADDRESS… | pack … | unpack … | on-tree …`
+//! ADDRESS… | pack … | unpack … | on-tree … | hostname PID NAME | sandbox-call SOCKET REQUEST FILE…`
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use cay_guest::event_loop::{self, End};
 use cay_guest::transport::sockets::Endpoint;
-use cay_guest::{install, on_tree, pack, reach};
+use cay_guest::{hostname, install, on_tree, pack, reach, sandbox_call};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -26,6 +26,10 @@ fn main() -> ExitCode {
         }
         [mode, directory, rest @ ..] if mode == OsStr::new("install") => {
             install::run(directory.as_ref(), rest).map(|()| End::Asked)
+        }
+        [mode, pid, name] if mode == OsStr::new("hostname") => hostname::run(pid, name).map(|()| End::Asked),
+        [mode, socket, request, files @ ..] if mode == OsStr::new("sandbox-call") => {
+            sandbox_call::run(socket, request, files).map(|()| End::Asked)
         }
         [mode, port] if mode == OsStr::new("listen") => reach::listen(port).map(|()| End::Asked),
         [mode, within, addresses @ ..] if mode == OsStr::new("reach") => {
@@ -68,7 +72,7 @@ fn pack(direction: pack::Direction, arguments: &[std::ffi::OsString]) -> ExitCod
 }
 
 fn usage() -> ExitCode {
-    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… -- PROGRAM ARGUMENT…";
+    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… -- PROGRAM ARGUMENT… | hostname PID NAME | sandbox-call SOCKET REQUEST (read|new):FILE…";
     let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
     ExitCode::from(2)
 }

@@ -23,8 +23,11 @@ pub struct Identity {
     pub home: Vec<u8>,
     /// Name, or the number where it is not listed.
     pub name: Vec<u8>,
+    /// Login shell, `/bin/sh` where none is known.
+    pub shell: Vec<u8>,
 }
 
+const DEFAULT_SHELL: &[u8] = b"/bin/sh";
 const MAX_FILE: u64 = 1 << 20;
 const MAX_GROUPS: usize = 256;
 
@@ -61,7 +64,9 @@ pub fn find(spec: &str, passwd: &[u8], group: &[u8]) -> Result<Identity, Failure
                 return Err(unknown("user", user));
             };
             let home = if fields[5].starts_with(b"/") { fields[5].to_vec() } else { b"/".to_vec() };
-            Identity { uid, gid, groups: vec![gid], home, name: fields[0].to_vec() }
+            let shell = fields.get(6).filter(|shell| shell.starts_with(b"/"));
+            let shell = shell.map_or(DEFAULT_SHELL, |shell| shell).to_vec();
+            Identity { uid, gid, groups: vec![gid], home, name: fields[0].to_vec(), shell }
         }
         (None, Some(uid)) => Identity {
             uid,
@@ -69,6 +74,7 @@ pub fn find(spec: &str, passwd: &[u8], group: &[u8]) -> Result<Identity, Failure
             groups: vec![],
             home: b"/".to_vec(),
             name: user.as_bytes().to_vec(),
+            shell: DEFAULT_SHELL.to_vec(),
         },
         (None, None) => return Err(unknown("user", user)),
     };
@@ -140,7 +146,8 @@ mod tests {
             (user.uid, user.gid, user.groups, user.home),
             (1000, 1000, vec![1000, 99, 10], b"/home/user".to_vec())
         );
-        assert_eq!(find("1000", PASSWD, GROUP).unwrap().name, b"user");
+        let user = find("1000", PASSWD, GROUP).unwrap();
+        assert_eq!((user.name, user.shell), (b"user".to_vec(), b"/bin/bash".to_vec()));
     }
 
     #[test]
@@ -163,7 +170,7 @@ mod tests {
     #[test]
     fn a_numeric_name_is_a_name_first() {
         let user = find("12", PASSWD, GROUP).unwrap();
-        assert_eq!((user.uid, user.home), (77, b"/".to_vec()));
+        assert_eq!((user.uid, user.home, user.shell), (77, b"/".to_vec(), b"/bin/sh".to_vec()));
     }
 
     #[test]

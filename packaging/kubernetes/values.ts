@@ -102,6 +102,7 @@ export const NO_VALUES: Partial<Record<SettingName, string>> = {
   kubernetesTenancy: 'the chart gives the rights for namespaces of projects',
   platformRules: 'one backend',
   runtime: 'RuntimeClasses are chosen by runtimeClass',
+  runsc: 'of the local backend',
   pool: 'of the local backend',
   storage: 'of the local backend',
   probe: 'of other backends',

@@ -114,6 +114,13 @@ const backends = {
     help: 'the isolation of sandboxes that ask for none',
     usually: 'the strongest that works',
   }),
+  runsc: setting(anyText, {
+    group: 'backends',
+    value: 'file',
+    help: "gVisor's program",
+    usually: 'the newest that is found',
+    path: true,
+  }),
   pool: setting(count, { group: 'backends', value: 'number', help: 'sandboxes kept ready', default: '2' }),
   storage: setting(anyText, {
     group: 'backends',

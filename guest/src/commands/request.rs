@@ -1,5 +1,8 @@
 //! What an `exec` asks for, checked.
 
+use std::path::Path;
+use std::sync::OnceLock;
+
 use crate::failure::Failure;
 use crate::users::{self, Identity};
 use crate::value::Value;
@@ -74,6 +77,15 @@ fn c_bytes(value: &Value, what: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
+/// UTF-8 without a country, where the image has it: a language that is not there makes programs complain.
+fn language() -> Option<&'static [u8]> {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        ["/usr/lib/locale/C.utf8", "/usr/lib/locale/C.UTF-8"].iter().any(|path| Path::new(path).exists())
+    });
+    found.then_some(b"C.UTF-8")
+}
+
 /// Checks an `exec` request and looks its user up.
 pub fn exec(request: &Value) -> Result<ExecRequest, Failure> {
     let id = id(request)?.to_owned();
@@ -118,6 +130,8 @@ pub fn exec(request: &Value) -> Result<ExecRequest, Failure> {
         ("HOME", Some(&user.home[..])),
         ("USER", Some(&user.name[..])),
         ("LOGNAME", Some(&user.name[..])),
+        ("SHELL", Some(&user.shell[..])),
+        ("LANG", language()),
         ("TERM", term),
     ];
     for (name, value) in defaults {

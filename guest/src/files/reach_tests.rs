@@ -20,8 +20,14 @@ fn reach(op: &str, entries: &[(&str, Value)]) -> Option<Result<TestStream, Stopp
         return None;
     }
     let request = Value::Map(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect());
-    let user =
-        Identity { uid: USER, gid: USER, groups: vec![USER], home: b"/".to_vec(), name: b"user".to_vec() };
+    let user = Identity {
+        uid: USER,
+        gid: USER,
+        groups: vec![USER],
+        home: b"/".to_vec(),
+        name: b"user".to_vec(),
+        shell: b"/bin/sh".to_vec(),
+    };
     let mut stream = TestStream::with([b"new".to_vec()]);
     let ran = std::thread::scope(|scope| {
         scope.spawn(|| run_reaching(op, &request, user, &mut stream)).join().expect("no panic")

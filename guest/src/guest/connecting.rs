@@ -127,10 +127,6 @@ impl Guest {
             Event::Hello(hello) => {
                 self.backoff.reset();
                 self.configure(&hello);
-                if let Some(name) = hello.text("hostname").filter(|name| name.len() <= 64) {
-                    // SAFETY: the name lives for the call. Where it is not allowed the runtime has set one.
-                    unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) };
-                }
             }
             Event::Open(stream, request) => {
                 if let Err(failure) = self.open(stream, request) {

@@ -88,7 +88,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Sets the limits that the guest enforces: an absent limit is left as it is, `null` lifts it.
+    /// Sets the hostname, and the limits that the guest enforces: an absent one is left as it is, `null` lifts
+    /// a limit.
     pub(super) fn configure(&mut self, settings: &Value) {
         let limit = |key| {
             settings.get(key).map(|_| settings.int(key).filter(|limit| *limit > 0).map(|limit| limit as u64))
@@ -102,6 +103,10 @@ impl Guest {
         }
         if let Some(files) = limit("openFilesLimit") {
             self.commands.limit_open_files(files);
+        }
+        if let Some(name) = settings.text("hostname").filter(|name| name.len() <= 64) {
+            // SAFETY: the name lives for the call. Where it is not allowed the runtime has set one.
+            unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) };
         }
     }
 

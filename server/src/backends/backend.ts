@@ -17,6 +17,8 @@ export interface CallScope {
    * not need it, except where it creates something.
    */
   project?: string;
+  /** The caller's own name for the sandbox, which becomes its hostname. Without one its id does. */
+  name?: string;
   /** Once aborted the verb rejects `cancelled` at its next step and undoes what it had begun. */
   signal?: AbortSignal;
 }

@@ -24,6 +24,8 @@ export interface BackendOptions {
   policy?: Policy;
   poolSize?: number;
   storage?: string;
+  /** The program of gVisor. */
+  runsc?: string;
   docker?: DockerSettings;
   /** Default: what the environment says. */
   cluster?: ClusterSettings;

@@ -46,8 +46,8 @@ export interface GuestClient extends GuestCommands {
   ping(): Promise<void>;
   stats(options?: CallOptions): Promise<GuestStats>;
   disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
-  /** Changes the limits of the hello; `null` lifts a limit. */
-  configure(settings: GuardedLimits, options?: CallOptions): Promise<void>;
+  /** Changes the limits and the hostname of the hello; `null` lifts a limit. */
+  configure(settings: GuardedLimits & { hostname?: string }, options?: CallOptions): Promise<void>;
   /**
    * Makes the guest listen on a TCP port for clients that have the key; an earlier key becomes invalid.
    * Resolves with the port, which matters for port 0.

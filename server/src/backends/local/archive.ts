@@ -3,6 +3,7 @@ import { CayError, isCayError, newId, type MemoryDropped, type SnapshotId } from
 import type { Manifest } from '../../host/archives/manifest.ts';
 import { readArchive, type ReadArchive, type ReadArchiveOptions } from '../../host/archives/read-archive.ts';
 import { writeArchive } from '../../host/archives/write-archive.ts';
+import { restoreKeptGuest } from '../../host/instances/kept-guest.ts';
 import type { Runtime } from '../../host/runtimes/runtime.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
@@ -106,7 +107,10 @@ async function takeIn(
     await faultPoint('local.import.unpacked');
     const foreign = manifest.memory && !trust.foreignMemory ? foreignness(digest, trust.seal) : undefined;
     const record = await recordOf(engine, snapshot, manifest, { tree, image, usual, foreign });
-    if (record.memory) await images.sync(image);
+    if (record.memory) {
+      await restoreKeptGuest(images.path(image));
+      await images.sync(image);
+    }
     const memoryBytes = record.memory && (await images.bytes(image));
     const facts = await keep(engine, { ...record, ...(memoryBytes !== undefined && { memoryBytes }) }, build);
     kept = record.memory !== undefined;

@@ -11,6 +11,7 @@ import { requireRevivable } from './checkpoints.ts';
 import { removeSandbox } from './end-instance.ts';
 import { newName, quotaOf, save, type Engine } from './engine.ts';
 import { ensure, requireOpen } from './ensure.ts';
+import { hostnameFor, hostnameOf } from './hostname.ts';
 import { plan } from './plan.ts';
 import { observationOf, type SandboxRecord } from './sandbox-record.ts';
 import type { SnapshotOptions } from './snapshot.ts';
@@ -28,6 +29,7 @@ export interface CloneRequest extends SnapshotOptions {
   spec: SandboxSpec;
   snapshot: SnapshotId;
   start: boolean;
+  name: string | undefined;
 }
 
 /**
@@ -42,7 +44,7 @@ export async function clone(engine: Engine, id: SandboxId, request: CloneRequest
   if (there && there.phase !== 'removing') {
     if (there.parent !== snapshot || !sameSpec(there.spec, spec))
       throw new CayError('already_exists', `Sandbox "${id}" exists already`);
-    return start ? ensure(engine, id, spec, signal) : observationOf(there);
+    return start ? ensure(engine, id, spec, request) : observationOf(there);
   }
   if (there) await removeSandbox(engine, there);
   return start ? cloneRunning(engine, id, request) : cloneResting(engine, id, request);
@@ -87,7 +89,11 @@ async function cloneRunning(engine: Engine, id: SandboxId, request: CloneRequest
     const { from, facts } = await engine.snapshotQueue.run(snapshot, async () => {
       const kept = await requireClonable(engine, request);
       const resting = recordOf(id, tree, kept, request);
-      const planned = await plan(engine, { ...spec, runtime: resting.runtime }, { on: resting });
+      const planned = await plan(
+        engine,
+        { ...spec, runtime: resting.runtime },
+        { on: resting, hostname: hostnameOf(resting) },
+      );
       hold.add(planned.name);
       if (resting.memory) hold.add(resting.memory.image);
       record = { ...resting, phase: 'starting', instance: planned.name };
@@ -146,7 +152,7 @@ function recordOf(
   id: SandboxId,
   tree: string,
   from: SnapshotRecord,
-  { spec, memory }: Pick<CloneRequest, 'spec' | 'memory'>,
+  { spec, memory, name }: Pick<CloneRequest, 'spec' | 'memory' | 'name'>,
 ): SandboxRecord {
   return {
     id,
@@ -154,6 +160,7 @@ function recordOf(
     phase: memory ? 'hibernated' : 'stopped',
     incarnation: 1,
     runtime: spec.runtime ?? from.runtime,
+    hostname: hostnameFor(id, name),
     tree,
     footing: from.footing,
     parent: from.id,

@@ -1,9 +1,10 @@
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
-import type { Observation } from '../backend.ts';
+import type { CallScope, Observation } from '../backend.ts';
 import { sameSpec } from '../support/check.ts';
 import { removeSandbox } from './end-instance.ts';
 import type { Engine } from './engine.ts';
 import { setFrozen } from './freeze.ts';
+import { hostnameFor, hostnameOf } from './hostname.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
 import { start } from './start.ts';
 import { wake } from './wake.ts';
@@ -13,7 +14,7 @@ export async function ensure(
   engine: Engine,
   id: SandboxId,
   spec: SandboxSpec,
-  signal: AbortSignal | undefined,
+  { signal, name }: Pick<CallScope, 'signal' | 'name'>,
 ): Promise<Observation> {
   const { records, live } = engine;
   requireOpen(engine, id);
@@ -24,7 +25,8 @@ export async function ensure(
     throw new CayError('already_exists', `Sandbox "${id}" exists already with another spec`);
   if (record?.phase === 'ready' && live.has(id)) return setFrozen(engine, id, false);
   if (record?.phase === 'hibernated') return wake(engine, record, signal);
-  return start(engine, id, record ? restarted(record, spec) : spec, { before: record, signal });
+  const hostname = record && name === undefined ? hostnameOf(record) : hostnameFor(id, name);
+  return start(engine, id, record ? restarted(record, spec) : spec, { before: record, signal, hostname });
 }
 
 /** A closed backend starts nothing: the next server has the data directory by then. */

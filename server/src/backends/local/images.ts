@@ -1,10 +1,11 @@
 /**
  * Processes on disk: one directory each, written once by a capture, read by any number of revivals.
  *
- *     <dir>/images/<name>/   whatever the runtime puts there
+ *     <dir>/images/<name>/   whatever the runtime puts there, and the guest's program
  */
 import { link, mkdir, open, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { GUEST_FILE } from '../../host/instances/kept-guest.ts';
 
 export interface Images {
   path(name: string): string;
@@ -41,8 +42,10 @@ export async function openImages(dir: string): Promise<Images> {
       await syncPath(dir);
     },
     async bytes(name) {
+      // The guest's program is shared with others.
+      const entries = (await readdir(path(name))).filter((entry) => entry !== GUEST_FILE);
       const sizes = await Promise.all(
-        (await readdir(path(name))).map(async (entry) => (await stat(join(path(name), entry))).size),
+        entries.map(async (entry) => (await stat(join(path(name), entry))).size),
       );
       return sizes.reduce((sum, size) => sum + size, 0);
     },

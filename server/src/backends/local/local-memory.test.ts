@@ -1,10 +1,12 @@
 /** Processes on disk: what becomes of images, and of those that cannot be revived. */
-import { writeFile, readdir } from 'node:fs/promises';
+import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { newId } from '@cay/sdk/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../../../../test/support/local-platform.ts';
+import { guestBinary } from '../../guest/guest-binary.ts';
+import { GUEST_FILE } from '../../host/instances/kept-guest.ts';
 import { armFaultPoints } from '../../lib/fault-point.ts';
 import { localWorld, type Laid, type LocalWorld } from './testing/local-world.ts';
 
@@ -71,6 +73,41 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
       await sleep(50);
     expect(await backend.observe(id)).toMatchObject({ phase: 'failed' });
     expect(await backend.ensure(id, world.spec)).toMatchObject({ phase: 'ready' });
+  }, 60_000);
+
+  it('processes that an older build of the guest started go on under a newer one', async () => {
+    world = await localWorld({ runtime: 'runsc' });
+    const program = join(world.dir, 'program');
+    const built = await readFile(guestBinary());
+    const use = (laid: Laid): Laid => ({ ...laid, resources: { ...laid.resources, guestBinary: program } });
+    const build = async (content: Buffer) => {
+      await writeFile(`${program}.new`, content, { mode: 0o755 });
+      await rename(`${program}.new`, program);
+    };
+    await build(Buffer.concat([built, Buffer.from('older')]));
+    const first = await world.open({}, use);
+    const [asleep, awake] = [await world.box(first), await world.box(first)];
+    await world.run(first, asleep, `(${count}) >/dev/null 2>&1 &`);
+    const [snapshot, later] = [newId('snap'), newId('snap')];
+    await first.snapshot(asleep, snapshot, { memory: true });
+    await first.hibernate(asleep);
+    await first.close();
+
+    // No page of it is where it was.
+    await build(Buffer.alloc(built.length));
+    const second = await world.open({}, use);
+    expect(await second.ensure(asleep, world.spec)).toMatchObject({ phase: 'ready', incarnation: 2 });
+    const before = Number(await world.run(second, asleep, 'cat /tmp/count'));
+    expect(Number(await world.run(second, asleep, 'sleep 0.5; cat /tmp/count'))).toBeGreaterThan(before);
+    // It ran all the time, and is captured by the newer server.
+    await second.snapshot(awake, later, { memory: true });
+    for (const from of [snapshot, later]) {
+      const child = newId('sbx');
+      await second.clone(child, world.spec, from, { memory: true, start: true });
+      expect(await world.run(second, child, 'tail -c 5 /run/cay-guest')).toBe('older');
+    }
+    await build(Buffer.concat([built, Buffer.from('newer')]));
+    expect(await world.run(second, await world.box(second), 'tail -c 5 /run/cay-guest')).toBe('newer');
   }, 60_000);
 
   it('clones share the image of their snapshot, which stays as long as one of them sleeps', async () => {
@@ -143,6 +180,22 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     expect((await second.ensure(asleep, world.spec)).phase).toBe('ready');
   }, 30_000);
 
+  it('processes that another build of the runtime has started are not captured until they were started again', async () => {
+    world = await localWorld({ runtime: 'runsc' });
+    const first = await world.open();
+    const id = await world.box(first);
+    await first.close();
+    const second = await world.open({}, elsewhere);
+    const refused = { code: 'failed_precondition', details: { reason: 'checkpoint_mismatch' } };
+    await expect(second.snapshot(id, newId('snap'), { memory: true })).rejects.toMatchObject(refused);
+    await expect(second.hibernate(id)).rejects.toMatchObject(refused);
+    expect(await world.run(second, id, 'echo on')).toBe('on');
+    expect(await second.snapshot(id, newId('snap'))).toMatchObject({ memory: false });
+    await second.stop(id, { graceMs: 0 });
+    await second.ensure(id, world.spec);
+    expect(await second.snapshot(id, newId('snap'), { memory: true })).toMatchObject({ memory: true });
+  }, 60_000);
+
   it('a sandbox whose image is damaged stays hibernated, and starts from its files once it is stopped', async () => {
     world = await localWorld({ runtime: 'runsc' });
     const backend = await world.open();
@@ -150,7 +203,9 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     await world.note(backend, id, 'kept');
     await backend.hibernate(id);
     const dir = join(world.dir, 'images', (await world.images())[0]!);
-    for (const file of await readdir(dir)) await writeFile(join(dir, file), 'no memory at all');
+    // The guest's program is one file with that of every other sandbox.
+    for (const file of (await readdir(dir)).filter((name) => name !== GUEST_FILE))
+      await writeFile(join(dir, file), 'no memory at all');
     await expect(backend.ensure(id, world.spec)).rejects.toMatchObject({ code: 'unavailable' });
     expect((await backend.observe(id)).phase).toBe('hibernated');
     expect(await world.instances()).toEqual([]);

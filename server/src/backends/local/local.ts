@@ -153,7 +153,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
 
     validate: (spec) => validate(engine, spec),
 
-    ensure: async (id, spec, { signal } = {}) => inOrder(id, () => ensure(engine, id, spec, signal)),
+    ensure: async (id, spec, scope = {}) => inOrder(id, () => ensure(engine, id, spec, scope)),
 
     async observe(id) {
       requireSandboxId(id);

@@ -8,9 +8,11 @@ import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { detectCgroups } from '../../host/cgroups/detect.ts';
 import type { HostResources } from '../../host/host-resources.ts';
+import { storeGuest } from '../../host/instances/kept-guest.ts';
 import { openIdRanges } from '../../host/instances/id-ranges.ts';
 import { probeShift, type ShiftProbe } from '../../host/instances/probe-shift.ts';
 import { raiseKernelLimits } from '../../host/kernel-limits.ts';
+import { requireNamedRunsc } from '../../host/runtimes/find-runsc.ts';
 import { crunRuntime } from '../../host/runtimes/crun.ts';
 import { processRuntime } from '../../host/runtimes/process.ts';
 import { runcRuntime } from '../../host/runtimes/runc.ts';
@@ -41,6 +43,8 @@ export interface OpenLocalOptions extends Pick<
   sweepEveryMs?: number;
   /** The storage driver; chosen by what the disk is if absent. */
   storage?: string;
+  /** The program of gVisor. Default: `CAY_RUNSC`, or the newest that is found. */
+  runsc?: string;
   /**
    * Seals the environments of sandboxes in their records. Without it they are in the clear, for root alone.
    */
@@ -70,6 +74,7 @@ const OURS = [
   'sandboxes',
   'snapshots',
   'images',
+  'guests',
   'installation.json',
   'probes-local.json',
 ];
@@ -125,35 +130,36 @@ type Laid = Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' 
 
 /** The host's resources and the records of that directory. */
 export async function openPlatform(
-  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy'>,
+  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy' | 'runsc'>,
 ): Promise<Laid> {
   const { dir, policy = DEFAULT_POLICY } = options;
+  requireNamedRunsc(options.runsc);
   const installation = await installationName(dir);
-  const [cgroups, records, snapshots, images] = await Promise.all([
+  const [cgroups, records, snapshots, images, guest] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),
     openSandboxRecords(join(dir, 'sandboxes'), options.box),
     openSnapshotRecords(join(dir, 'snapshots'), options.box),
     openImages(join(dir, 'images')),
+    storeGuest(join(dir, 'guests'), guestBinary()),
   ]);
   // Last, because it mounts: whatever else fails has then left nothing to take back.
   const trees = await openSnapshotter({ dir: join(dir, 'storage'), name: options.storage });
   // What has no isolation does not exist here unless the operator wants it.
-  const makers = [
-    runscRuntime,
-    crunRuntime,
-    runcRuntime,
-    ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : []),
+  const makers = [crunRuntime, runcRuntime, ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : [])];
+  const common = { stateDir: join(dir, 'runtimes'), ids: IDS };
+  const runtimes = [
+    runscRuntime({ ...common, ...(options.runsc !== undefined && { binary: options.runsc }) }),
+    ...makers.map((make) => make(common)),
   ];
-  const runtimes = makers.map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS }));
   let shift: Promise<ShiftProbe> | undefined;
   const resources: HostResources = {
     dir,
     trees,
     cgroups,
     runtimes: new Map<string, Runtime>(runtimes.map((runtime) => [runtime.name, runtime])),
-    guestBinary: guestBinary(),
+    guestBinary: guest,
     ranges: openIdRanges({ instancesDir: resolve(dir, 'instances') }),
-    shift: () => (shift ??= probeShift(trees, join(dir, 'runtimes', 'probes', 'ids'), guestBinary())),
+    shift: () => (shift ??= probeShift(trees, join(dir, 'runtimes', 'probes', 'ids'), guest)),
     bootId: bootId(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));

@@ -13,6 +13,7 @@ export interface Wanted {
 
 export interface PlanOptions {
   pooled?: boolean;
+  hostname?: string;
   /** The tree that it has already; absent, it gets a clone of the template. */
   on?: { tree?: string; footing?: Footing | undefined };
 }
@@ -24,7 +25,7 @@ export interface PlanOptions {
 export async function plan(
   engine: Engine,
   wanted: Wanted,
-  { pooled = false, on }: PlanOptions = {},
+  { pooled = false, hostname, on }: PlanOptions = {},
 ): Promise<InstanceFacts> {
   const runtime = await pickRuntime(engine, wanted.runtime);
   const footing = on?.footing ?? footingOf(await engine.templates.prepare(wanted.template, runtime.ids));
@@ -39,6 +40,7 @@ export async function plan(
     openFiles: wanted.limits?.openFiles ?? engine.usual.openFiles,
     bootId: engine.resources.bootId,
     pooled,
+    ...(hostname !== undefined && { hostname }),
   };
 }
 

@@ -21,6 +21,7 @@ import { allowsRuntime } from '../../policy/allow-runtime.ts';
 import type { Orphan } from '../backend.ts';
 import { dropImage, dropNext } from './end-instance.ts';
 import { setQuota, type Engine } from './engine.ts';
+import { hostnameOf } from './hostname.ts';
 import { poolKeyOf } from './pool.ts';
 import { reapSnapshots } from './remove-snapshot.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
@@ -136,7 +137,7 @@ async function adopt(
   facts: InstanceFacts,
   record: SandboxRecord,
 ): Promise<Instance | undefined> {
-  const instance = await takeUp(engine, facts, record.spec.limits);
+  const instance = await takeUp(engine, facts, record.spec.limits, hostnameOf(record));
   if (!instance) return undefined;
   if (record.phase === 'starting') {
     // It was being revived. Only one that answers has been.
@@ -158,9 +159,10 @@ async function takeUp(
   { resources, onError }: Engine,
   facts: InstanceFacts,
   limits: Limits,
+  hostname?: string,
 ): Promise<Instance | undefined> {
   try {
-    const instance = await adoptInstance(resources, facts, limits);
+    const instance = await adoptInstance(resources, facts, limits, hostname);
     // More may be in use than was allowed before: it goes on with what it has.
     await restoreLimits(instance, limits).catch(onError);
     return instance;

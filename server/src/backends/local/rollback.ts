@@ -21,6 +21,7 @@ import { startMain } from '../support/start-main.ts';
 import { requireUsable } from './clone.ts';
 import { clear, dropImage, dropNext } from './end-instance.ts';
 import { newName, quotaOf, requireRecord, save, wrongPhase, type Engine } from './engine.ts';
+import { hostnameOf } from './hostname.ts';
 import { plan } from './plan.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
 import type { SnapshotOptions } from './snapshot.ts';
@@ -95,7 +96,11 @@ async function startOn(
   how: { name: string; memory: boolean },
 ): Promise<Instance> {
   const { spec, runtime } = record;
-  const planned = await plan(engine, { ...spec, runtime }, { on: { tree: how.name, footing: from.footing } });
+  const planned = await plan(
+    engine,
+    { ...spec, runtime },
+    { on: { tree: how.name, footing: from.footing }, hostname: hostnameOf(record) },
+  );
   const facts: InstanceFacts = { ...planned, name: how.name };
   return inTurn(engine, () =>
     how.memory

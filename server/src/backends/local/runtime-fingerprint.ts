@@ -8,8 +8,11 @@ import { guestBinary } from '../../guest/guest-binary.ts';
 import type { HostResources } from '../../host/host-resources.ts';
 
 /** Everything that decides what a runtime can do here: its program, the guest, the kernel and the storage. */
-export async function runtimeFingerprint({ trees }: HostResources, runtime: string): Promise<string> {
-  const program = await findProgram(runtime);
+export async function runtimeFingerprint(
+  { trees, runtimes }: HostResources,
+  runtime: string,
+): Promise<string> {
+  const program = await findProgram(runtimes.get(runtime)?.program ?? runtime);
   const digests = [guestBinary(), ...(program === undefined ? [] : [program])].map(digestOf);
   const parts = [...(await Promise.all(digests)), release(), trees.name];
   return createHash('sha256').update(parts.join('\n')).digest('hex').slice(0, 32);
@@ -22,6 +25,7 @@ async function digestOf(path: string): Promise<string> {
 }
 
 async function findProgram(name: string): Promise<string | undefined> {
+  if (name.includes('/')) return name;
   for (const dir of (process.env['PATH'] ?? '').split(delimiter)) {
     const path = join(dir, name);
     if (

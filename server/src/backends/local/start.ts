@@ -4,6 +4,7 @@ import {
   claimInstance,
   destroyInstance,
   limitInstance,
+  nameInstance,
   startInstance,
   type Instance,
   type InstanceFacts,
@@ -33,17 +34,20 @@ export async function start(
   engine: Engine,
   id: SandboxId,
   spec: SandboxSpec,
-  { before, signal }: { before: SandboxRecord | undefined; signal: AbortSignal | undefined },
+  {
+    before,
+    signal,
+    hostname,
+  }: { before: SandboxRecord | undefined; signal: AbortSignal | undefined; hostname: string },
 ): Promise<Observation> {
   requireWanted(signal);
   await validate(engine, spec);
   if (before) await clear(engine, before);
   // The tree belongs to the ids of the runtime that it was made for.
-  const facts = await plan(
-    engine,
-    before ? { ...spec, runtime: before.runtime } : spec,
-    before && { on: before },
-  );
+  const facts = await plan(engine, before ? { ...spec, runtime: before.runtime } : spec, {
+    hostname,
+    ...(before && { on: before }),
+  });
   const hold = engine.held.hold(facts.name, facts.tree);
   const ready = before ? undefined : takeReady(engine, spec, facts);
   const used = ready && 'instance' in ready ? ready.instance.facts : facts;
@@ -56,6 +60,7 @@ export async function start(
     phase: 'starting',
     incarnation: (before?.incarnation ?? 0) + 1,
     runtime: facts.runtime,
+    hostname,
     instance: used.name,
     tree: used.tree,
     footing: { templateTree: used.templateTree, binds: used.binds },
@@ -63,10 +68,13 @@ export async function start(
     frozen: false,
   };
   let instance = ready && 'instance' in ready ? ready.instance : undefined;
+  // Beside the record, which takes as long. Whatever comes of it, the instance is this sandbox's.
+  const named = instance && nameInstance(instance, hostname);
+  named?.catch(() => {});
   try {
     await save(engine, record);
     await faultPoint('local.start.recorded');
-    if (instance) await dress(engine, instance, spec.limits);
+    if (instance) await Promise.all([named, dress(engine, instance, spec.limits)]);
     else instance = await startCold(engine, facts, spec.limits, { fresh: !before && ready === undefined });
     await faultPoint('local.start.started');
     requireWanted(signal);

@@ -33,9 +33,9 @@ export function timeTravel(engine: Engine): Snapshotting {
       await removeSnapshot(engine, snapshot);
     },
 
-    async clone(id, spec, snapshot, { memory = false, start = false, signal } = {}) {
+    async clone(id, spec, snapshot, { memory = false, start = false, signal, name } = {}) {
       requireIds(id, snapshot);
-      return queue.run(id, () => clone(engine, id, { spec, snapshot, memory, start, signal }));
+      return queue.run(id, () => clone(engine, id, { spec, snapshot, memory, start, signal, name }));
     },
 
     async rollback(id, snapshot, { memory = false, signal } = {}) {

@@ -7,6 +7,7 @@ import { requireWanted } from '../support/check.ts';
 import { requireRevivable } from './checkpoints.ts';
 import { clear, dropImage } from './end-instance.ts';
 import { newName, quotaOf, save, type Engine } from './engine.ts';
+import { hostnameOf } from './hostname.ts';
 import { plan } from './plan.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
 import { inTurn } from './start.ts';
@@ -24,7 +25,7 @@ export async function wake(
   const memory = record.memory!;
   await requireRevivable(engine, `sandbox "${id}"`, { runtime, ...memory });
   if (record.instance !== undefined) await clear(engine, record);
-  const facts = await plan(engine, { ...spec, runtime }, { on: record });
+  const facts = await plan(engine, { ...spec, runtime }, { on: record, hostname: hostnameOf(record) });
   const hold = engine.held.hold(facts.name, memory.image);
   const starting: SandboxRecord = {
     ...record,

@@ -1,13 +1,14 @@
 /** What `cay doctor` says about the machine itself, where sandboxes work and could be walled better. */
 import { lowKernelLimits } from '../../host/kernel-limits.ts';
 import { readableSecrets } from '../../host/readable-secrets.ts';
-import { parseVersion } from '../../host/runtimes/oci.ts';
+import { CURRENT_RUNSC, findRunsc, runscDate } from '../../host/runtimes/find-runsc.ts';
+import { parseVersion } from '../../host/runtimes/parse-version.ts';
 import { missingRuncFixes } from '../../host/runtimes/runc-fixes.ts';
 import { run } from '../../lib/run.ts';
 import type { Finding } from '../verbs/doctor.ts';
 
 export async function hostFindings(): Promise<Finding[]> {
-  const found = await Promise.all([runcFinding(), secretsFinding()]);
+  const found = await Promise.all([runscFinding(), runcFinding(), secretsFinding()]);
   return [...limitFindings(), ...found.filter((finding) => finding !== undefined)];
 }
 
@@ -18,6 +19,24 @@ function limitFindings(): Finding[] {
     detail: `${name} is ${value}: sandboxes of runc and crun share it, and one can take what the others need`,
     remedy: `sysctl -w ${name}=${atLeast} (and a file in /etc/sysctl.d)`,
   }));
+}
+
+/** What a current gVisor would bring, where an older one is used. */
+async function runscFinding(): Promise<Finding | undefined> {
+  const program = findRunsc();
+  const answer = await run(program, ['--version'], { timeoutMs: 5_000 }).catch(() => undefined);
+  if (!answer) return undefined;
+  const version = parseVersion('runsc', answer.stdout);
+  const date = runscDate(version);
+  if (date === undefined || date >= CURRENT_RUNSC)
+    return { what: 'gVisor', state: 'works', detail: `${version} (${program})` };
+  return {
+    what: 'gVisor',
+    state: 'absent',
+    detail: `${version} (${program}) is old: an idle sandbox takes 2 to 4 % of a core, commands start slower, and "ls -l" complains about symlinks`,
+    remedy:
+      "install runsc from gVisor's own package repository, or run scripts/build-runsc (needs Go, takes minutes); memory that was kept by another version is refused, files are not",
+  };
 }
 
 async function runcFinding(): Promise<Finding | undefined> {

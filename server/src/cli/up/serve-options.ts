@@ -48,6 +48,7 @@ export function backendOptions({
 }: Resolved): Pick<
   BackendOptions,
   | 'runtime'
+  | 'runsc'
   | 'storage'
   | 'docker'
   | 'cluster'
@@ -57,9 +58,10 @@ export function backendOptions({
   | 'probe'
   | 'nameOf'
 > {
-  const { runtime, storage, platformRules, pool, probe, listen } = settings;
+  const { runtime, runsc, storage, platformRules, pool, probe, listen } = settings;
   return {
     runtime,
+    ...(runsc !== undefined && { runsc }),
     storage,
     docker: dockerOf(settings),
     cluster: clusterOf(settings),

@@ -9,6 +9,7 @@
  * Call these from the sandbox's queue, and `archive` with its gate closed.
  */
 import { CayError, isCayError, newId } from '@cay/sdk/protocol';
+import { scopeOf } from '../sandboxes/scope-of.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import type { SnapshotRow } from '../../records/snapshots.ts';
@@ -169,7 +170,7 @@ export function openArchiving({
       const memory = snapshot.memory && !filesOnly;
       const restoreFetched = async () => {
         await faultPoint('control.restore.fetched');
-        await travel.clone(row.id, row.spec, snapshot.id, { memory, project: row.project });
+        await travel.clone(row.id, row.spec, snapshot.id, { memory, ...scopeOf(row) });
         await faultPoint('control.restore.cloned');
         if (filesOnly) return sandboxes.update(row.id, { state: 'stopped', pausedAs: null });
         const origin = { snapshot: snapshot.id, memory, start: true };

@@ -5,6 +5,7 @@
  * Call these from the sandbox's queue, with its gate closed.
  */
 import { CayError, isCayError, type Pause } from '@cay/sdk/protocol';
+import { scopeOf } from '../sandboxes/scope-of.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import type { Core } from '../core.ts';
@@ -59,7 +60,7 @@ export function openPauseLevels(
     }
   }
 
-  const runAgain = ({ id, spec, project }: SandboxRow) => backend.ensure(id, spec, { project });
+  const runAgain = (row: SandboxRow) => backend.ensure(row.id, row.spec, scopeOf(row));
 
   const freeze: EnterLevel = async (row, options) => {
     const freezing = backend.ability('freeze');

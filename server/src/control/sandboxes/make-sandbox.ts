@@ -4,6 +4,7 @@ import type { Origin, SandboxRow } from '../../records/sandboxes.ts';
 import { retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
 import type { Core } from '../core.ts';
 import type { Principal } from '../tenants/principal.ts';
+import { scopeOf } from './scope-of.ts';
 import type { OnRecord, StateRecorder } from './record-state.ts';
 import type { SandboxStarter } from './start-sandbox.ts';
 
@@ -43,7 +44,7 @@ export function openMaker({
     const spec = start ? await starter.specFor(row) : row.spec;
     const observed =
       before.phase === 'absent'
-        ? await snapshots.clone(row.id, spec, snapshot, { memory, start, project: row.project })
+        ? await snapshots.clone(row.id, spec, snapshot, { memory, start, ...scopeOf(row) })
         : before;
     await faultPoint('control.clone.done');
     if (start) return starter.start(row, onRecord);

@@ -3,6 +3,7 @@ import type { SandboxSpec } from '@cay/sdk/protocol';
 import { loweredLimits } from '../../policy/bound-limits.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import type { Core } from '../core.ts';
+import { scopeOf } from './scope-of.ts';
 import type { OnRecord, StateRecorder } from './record-state.ts';
 
 export interface SandboxStarter {
@@ -40,7 +41,7 @@ export function openStarter({
     specFor,
     async start(row, onRecord) {
       const spec = await specFor(row);
-      const observed = await backend.ensure(row.id, spec, { project: row.project });
+      const observed = await backend.ensure(row.id, spec, scopeOf(row));
       try {
         if (spec === row.spec) return state.running(row, observed, onRecord);
         const onLowered: OnRecord = (active) => {

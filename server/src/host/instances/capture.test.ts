@@ -233,17 +233,31 @@ describe.skipIf(reason !== undefined)(
       await destroyInstance(at.resources, parent);
     });
 
-    it('says which deleted file a process holds open, and lets the instance go on', async () => {
+    it('keeps a deleted file that a process holds open, or says which it is; and lets the instance go on', async () => {
       const parent = await at.start();
-      await parent.link.guest.exec(request('exec 5>/root/gone; rm /root/gone; touch /root/ready; sleep 60'));
-      await expect.poll(() => run(parent, 'ls /root/ready')).toBe('/root/ready');
-      const error: unknown = await capture(parent).catch((cause: unknown) => cause);
-      expect(isCayError(error, 'failed_precondition') && error.details).toEqual({
-        reason: 'deleted_file_open',
-        path: '/root/gone',
-      });
-      expect(await run(parent, 'echo on')).toBe('on');
-      await destroyInstance(at.resources, parent);
+      const program = [
+        'import os, time',
+        'file = open("/root/gone", "w+"); file.write("kept"); file.flush(); os.unlink("/root/gone")',
+        'open("/root/ready", "w")',
+        'while not os.path.exists("/root/go"): time.sleep(0.05)',
+        'file.seek(0); text = file.read()',
+        'open("/root/result", "w").write(text)',
+      ].join('\n');
+      await parent.link.guest.exec(request('', { shell: undefined, argv: ['python3', '-c', program] }));
+      await expect.poll(() => run(parent, 'ls /root/ready'), { timeout: 10_000 }).toBe('/root/ready');
+      const image = await capture(parent).catch((cause: unknown) => cause as Error);
+      const alive = [parent];
+      if (image instanceof Error)
+        expect(isCayError(image, 'failed_precondition') && image.details).toEqual({
+          reason: 'deleted_file_open',
+          path: '/root/gone',
+        });
+      else alive.push(await image.child());
+      for (const instance of alive) {
+        await run(instance, 'touch /root/go');
+        await expect.poll(() => run(instance, 'cat /root/result'), { timeout: 10_000 }).toBe('kept');
+        await destroyInstance(at.resources, instance);
+      }
     });
 
     it('captures a frozen instance, which is frozen afterwards', async () => {

@@ -1,10 +1,14 @@
 /** Captures an instance at one moment: its memory, its files, or both. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import type { HostResources } from '../host-resources.ts';
-import { destroyInstance, freezeInstance, type Instance } from './instance.ts';
+import type { Checkpoints } from '../runtimes/runtime.ts';
+import { destroyInstance, freezeInstance, guestOf, type Instance } from './instance.ts';
+import { GUEST_FILE, keepGuest } from './kept-guest.ts';
 
 export interface CaptureOptions {
-  /** An empty directory; holds the memory image afterwards. */
+  /** An empty directory; holds the memory image and the guest's program afterwards. */
   imageDir: string;
   /** True to continue the instance afterwards; false to end it and remove everything but the tree. */
   goOn: boolean;
@@ -35,6 +39,9 @@ export async function captureInstance(
   const { checkpoints, name } = instance.runtime;
   if (!checkpoints) throw new CayError('unsupported', `Processes cannot be kept on ${name}`);
   await instance.started;
+  await requireSameBuild(instance, checkpoints);
+  const guest = guestOf(resources, instance);
+  if (existsSync(guest)) await keepGuest(guest, join(options.imageDir, GUEST_FILE));
   let { frozen } = instance;
   // The processes of gVisor write the image, so they must run.
   if (frozen) await freezeInstance(instance, false);
@@ -58,6 +65,17 @@ export async function captureInstance(
   } finally {
     if (frozen) await freezeInstance(instance, true);
   }
+}
+
+/** The image of one build would be told to be of the other, and could not be restored by either. */
+async function requireSameBuild({ facts, called }: Instance, checkpoints: Checkpoints): Promise<void> {
+  const here = await checkpoints.compatibility();
+  if (facts.build === undefined || facts.build === here) return;
+  throw new CayError(
+    'failed_precondition',
+    `Cannot keep the memory of "${called}": it was started by "${facts.build}", and here is "${here}"`,
+    { hint: 'keep its files alone, or stop and start it', details: { reason: 'checkpoint_mismatch' } },
+  );
 }
 
 /**

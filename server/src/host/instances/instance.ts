@@ -9,6 +9,7 @@
  *                            pooled          exists while the instance is in the warm pool
  *                            bundle/         files of the runtime, and the mount point of the root
  *                            run/            mounted at /run/cay; holds guest.sock
+ *                            guest           the guest's program (see `kept-guest.ts`)
  */
 import { poll } from '../../lib/poll.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,6 +25,7 @@ import { isDiskFull } from '../../lib/disk-full.ts';
 import type { Cgroup, CgroupLimits, CgroupReading } from '../cgroups/cgroup.ts';
 import type { Container, IdMapping, Runtime } from '../runtimes/runtime.ts';
 import type { HostResources } from '../host-resources.ts';
+import { GUEST_FILE, keepGuest } from './kept-guest.ts';
 
 const InstanceFactsSchema = z.object({
   name: z.string().regex(/^i-[a-z0-9]{20}$/),
@@ -39,6 +41,13 @@ const InstanceFactsSchema = z.object({
   bootId: z.string(),
   /** Made for the warm pool, not for a request. */
   pooled: z.boolean(),
+  /**
+   * The runtime's `compatibility` at the start, where it can capture: the program may be replaced while the
+   * instance runs. Absent: an earlier version of the server has started it.
+   */
+  build: z.string().optional(),
+  /** Its hostname at the start. Absent: its name. */
+  hostname: z.string().optional(),
   /** The host ids of its users, chosen at the start. Absent: the ids of its runtime. */
   ids: z.object({ hostId: z.int(), size: z.int() }).optional(),
 });
@@ -55,6 +64,7 @@ export interface Instance {
   started: Promise<void>;
   /** Its processes are stopped, so the guest cannot answer. */
   frozen: boolean;
+  hostname: string;
   /** Its name in errors: that of the sandbox, once it belongs to one. */
   called: string;
   /** Called when the connection to the guest was lost. */
@@ -78,6 +88,7 @@ function paths(resources: HostResources, name: string) {
     run: join(dir, 'run'),
     socket: join(dir, 'run', 'guest.sock'),
     pooled: join(dir, 'pooled'),
+    guest: join(dir, GUEST_FILE),
   };
 }
 
@@ -90,33 +101,46 @@ export function startInstance(
   facts: InstanceFacts,
   limits: InstanceLimits,
 ): Promise<Instance> {
-  return launchInstance(resources, facts, limits, (runtime, container) => runtime.start(container));
+  return launchInstance(resources, facts, limits, {
+    guestBinary: resources.guestBinary,
+    launch: (runtime, container) => runtime.start(container),
+  });
 }
 
-/** Like `startInstance`, with a function that makes the runtime start the container. */
+export interface Launch {
+  /** The guest's program. The instance gets a link of its own to it. */
+  guestBinary: string;
+  /** It brings memory along: from the start on there has to be room for all that the instance may use. */
+  full?: boolean;
+  /** Makes the runtime start the container. */
+  launch(runtime: Runtime, container: Container): Promise<void>;
+}
+
+/** Like `startInstance`, in another way. */
 export async function launchInstance(
   resources: HostResources,
   planned: InstanceFacts,
   limits: InstanceLimits,
-  launch: (runtime: Runtime, container: Container) => Promise<void>,
+  { guestBinary, full = false, launch }: Launch,
 ): Promise<Instance> {
   const runtime = runtimeOf(resources, planned);
   const cgroup = resources.cgroups.group(planned.name);
-  const { dir, facts: factsFile, bundle, run, pooled } = paths(resources, planned.name);
+  const { dir, facts: factsFile, bundle, run, pooled, guest } = paths(resources, planned.name);
   let facts = planned;
   let instance: Instance | undefined;
   try {
     await mkdir(dir, { recursive: true, mode: 0o711 });
     const own = runtime.isolation !== 'none' && (await resources.shift()).works;
     if (own) facts = { ...planned, ids: resources.ranges.claim(dir) };
+    const build = await runtime.checkpoints?.compatibility();
+    if (build !== undefined) facts = { ...facts, build };
     const ids = idsOf(runtime, facts);
     await writeFileAtomic(factsFile, JSON.stringify(facts));
     if (facts.pooled) await writeFile(pooled, '');
-    await Promise.all([mkdir(bundle, { mode: 0o711 }), makeRunDir(ids, run)]);
+    await Promise.all([mkdir(bundle, { mode: 0o711 }), makeRunDir(ids, run), keepGuest(guestBinary, guest)]);
     const [root] = await Promise.all([
       resources.trees.path(facts.tree),
-      // The CPU limit is set when the guest runs, so that it does not slow the start down.
-      cgroup.create({ ...hardLimits(runtime, limits), cpus: null }),
+      cgroup.create(full ? { ...hardLimits(runtime, limits), cpus: null } : startLimits(runtime, limits)),
     ]);
     instance = await adoptInstance(resources, facts, limits);
     const answered = instance.link.ready({ timeoutMs: GUEST_TIMEOUT_MS });
@@ -129,17 +153,17 @@ export async function launchInstance(
       ids,
       readOnlyRoot: facts.readOnlyRoot,
       socketDir: run,
-      guestBinary: resources.guestBinary,
+      guestBinary: guest,
       binds: facts.binds,
       cgroup,
-      hostname: facts.name,
+      hostname: instance.hostname,
       openFiles: facts.openFiles,
     });
     // The guest often connects before the runtime's command has returned.
     instance.started = started;
     const alive = started.then(() => requireAlive(resources, facts, answered));
     await Promise.race([answered, alive.then(() => answered)]);
-    if (limits.cpus !== null) await cgroup.update({ cpus: limits.cpus });
+    await cgroup.update(changed(startLimits(runtime, limits), hardLimits(runtime, limits)));
     return instance;
   } catch (error) {
     if (instance) await destroyInstance(resources, instance);
@@ -175,11 +199,15 @@ async function requireAlive(
   }
 }
 
-/** Takes over an instance that an earlier server started: its guest connects to the socket made here. */
+/**
+ * Takes over an instance that an earlier server started: its guest connects to the socket made here.
+ * `hostname` is the one that it was given since.
+ */
 export async function adoptInstance(
   resources: HostResources,
   facts: InstanceFacts,
   limits: InstanceLimits,
+  hostname = facts.hostname ?? facts.name,
 ): Promise<Instance> {
   const runtime = runtimeOf(resources, facts);
   const owner = idsOf(runtime, facts).hostId;
@@ -193,6 +221,7 @@ export async function adoptInstance(
     guarded: guardedBy(runtime, limits),
     started: Promise.resolve(),
     frozen: false,
+    hostname,
     called: facts.name,
     onLost: () => {},
   };
@@ -203,7 +232,7 @@ export async function adoptInstance(
       ...instance.guarded,
       // A restored instance has the hostname of the captured one. Without a kernel of its own the guest
       // cannot change it.
-      ...(runtime.isolation === 'kernel' && { hostname: facts.name }),
+      ...(runtime.isolation === 'kernel' && { hostname: instance.hostname }),
     }),
     called: () => instance.called,
     owner: { uid: owner, gid: owner },
@@ -218,6 +247,11 @@ export async function adoptInstance(
  */
 export function claimInstance(resources: HostResources, { facts }: Instance): void {
   rmSync(paths(resources, facts.name).pooled, { force: true });
+}
+
+/** Where the instance has its guest's program. One of an earlier version of the server has none there. */
+export function guestOf(resources: HostResources, { facts }: Instance): string {
+  return paths(resources, facts.name).guest;
 }
 
 /** True if its first process, and any process at all, runs. */
@@ -239,6 +273,16 @@ export async function limitInstance(instance: Instance, limits: Partial<Instance
     await client.configure(guarded);
   }
   await cgroup.update(hardLimits(runtime, limits));
+}
+
+/** Gives a running instance another hostname, on whatever runtime that is possible. */
+export async function nameInstance(instance: Instance, hostname: string): Promise<void> {
+  const { runtime, link, facts } = instance;
+  if (instance.hostname === hostname) return;
+  instance.hostname = hostname;
+  if (runtime.isolation === 'kernel')
+    await (await link.ready({ timeoutMs: GUARD_TIMEOUT_MS })).configure({ hostname });
+  else await runtime.setHostname?.(facts.name, hostname);
 }
 
 /** Sets the limits of the cgroup again, from the record. */
@@ -358,6 +402,24 @@ function hardLimits<L extends Partial<InstanceLimits>>(
     }),
     ...(typeof pids === 'number' && { pids: OWN_THREADS + THREADS_PER_PROCESS * pids }),
   };
+}
+
+/** Less than this may not be enough for gVisor to start in. */
+const EXACT_FROM = 128 * MiB;
+
+/**
+ * The limits until the guest has answered. There is no CPU limit yet, so that it does not slow the start down.
+ * gVisor shows the memory limit that it starts with as the size of the machine, so that is the sandbox's own.
+ */
+function startLimits(runtime: Runtime, limits: InstanceLimits): CgroupLimits {
+  const { memoryBytes } = limits;
+  const exact = runtime.guestGuards && typeof memoryBytes === 'number' && memoryBytes >= EXACT_FROM;
+  return { ...hardLimits(runtime, limits), cpus: null, ...(exact && { memoryBytes }) };
+}
+
+function changed(before: CgroupLimits, after: CgroupLimits): Partial<CgroupLimits> {
+  const keys = (Object.keys(after) as (keyof CgroupLimits)[]).filter((key) => after[key] !== before[key]);
+  return Object.fromEntries(keys.map((key) => [key, after[key]]));
 }
 
 async function makeRunDir({ hostId }: IdMapping, run: string): Promise<void> {

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { Cgroup } from '../cgroups/cgroup.ts';
 import { type Bundled, type BundleTraits, buildBundle, MAX_TERMINALS } from './bundle.ts';
-import { lastWords, parseVersion } from './oci.ts';
+import { lastWords } from './oci.ts';
+import { parseVersion } from './parse-version.ts';
 import { seccompProfile } from './seccomp.ts';
 
 const container: Bundled = {
@@ -15,7 +16,11 @@ const container: Bundled = {
   hostname: 'box',
   openFiles: 65_536,
   // Only its two paths matter here.
-  cgroup: { ociPath: '/cay/i1', memoryPath: '/sys/fs/cgroup/memory/cay/i1' } as Cgroup,
+  cgroup: {
+    ociPath: '/cay/i1',
+    memoryPath: '/sys/fs/cgroup/memory/cay/i1',
+    memoryShownAt: '/sys/fs/cgroup/memory',
+  } as Cgroup,
 };
 const traits: BundleTraits = {
   ids: { hostId: 500_000, size: 65_536 },
@@ -79,6 +84,7 @@ describe('buildBundle()', () => {
     expect(binds.map(({ source, destination }) => [source, destination])).toEqual([
       ['/sys/devices/system/cpu', '/sys/devices/system/cpu'],
       ['/sys/kernel/mm/transparent_hugepage', '/sys/kernel/mm/transparent_hugepage'],
+      ['/sys/fs/cgroup/memory/cay/i1', '/sys/fs/cgroup/memory'],
       ['/usr', '/usr'],
       ['/data/i1/socket', '/run/cay'],
       ['/sys/fs/cgroup/memory/cay/i1', '/run/cay/cgroup'],

@@ -21,6 +21,7 @@ import {
   type Bundled,
   type BundleTraits,
 } from './bundle.ts';
+import { parseVersion } from './parse-version.ts';
 import { probeContainer } from './probe-container.ts';
 import { requireReadableAccounts } from './readable-accounts.ts';
 import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
@@ -52,6 +53,8 @@ export interface OciTraits {
   bundle: Omit<BundleTraits, 'ids' | 'maxOpenFiles'>;
   /** Options before the verb. */
   flags: string[];
+  /** Further ones, for programs that know them. The program is asked once which it knows. */
+  flagsIfKnown?: string[];
   /** Options before the verb of a container without a cgroup. */
   flagsWithoutCgroup: string[];
   /** How to install it. */
@@ -74,6 +77,8 @@ export interface CheckpointTools {
   /** The directory of the containers' state. */
   root: string;
   binary: string;
+  /** Path of the guest's program. */
+  helper: string;
   /** Runs `program options… verb…`, which leaves no process behind. Rejects with its own message. */
   call(verb: string[]): Promise<void>;
   /** Like `start`, with another verb than `run`. */
@@ -93,6 +98,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   // With a kernel of its own, per-user resources are counted inside.
   let joinsUser = traits.bundle.sharesKernel;
   let maxOpenFiles: number | undefined;
+  let flags: Promise<string[]> | undefined;
 
   function bundleTraits(): BundleTraits {
     return { ...traits.bundle, ids, joinsUser, maxOpenFiles: (maxOpenFiles ??= openFilesHardLimit()) };
@@ -108,9 +114,26 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
     writeFileSync(join(container.bundleDir, 'config.json'), JSON.stringify(bundle), { mode: 0o600 });
   }
 
+  /** Options that a program does not know make it fail, and versions know different ones. */
+  function knownFlags(): Promise<string[]> {
+    flags ??= askFlags().catch((error: unknown) => {
+      flags = undefined;
+      throw error;
+    });
+    return flags;
+  }
+
+  async function askFlags(): Promise<string[]> {
+    const { flagsIfKnown = [] } = traits;
+    if (flagsIfKnown.length === 0) return traits.flags;
+    const { stdout, stderr } = await run(binary, ['flags'], { timeoutMs: START_TIMEOUT_MS });
+    const known = new Set([...`${stdout}\n${stderr}`.matchAll(/^\s+-([\w-]+)/gm)].map(([, name]) => name));
+    return [...traits.flags, ...flagsIfKnown.filter((flag) => known.has(/^--([\w-]+)/.exec(flag)?.[1]))];
+  }
+
   async function launch(container: Bundled, verb: string[]): Promise<void> {
     const log = join(container.bundleDir, 'runtime.log');
-    const flags = container.cgroup ? traits.flags : [...traits.flags, ...traits.flagsWithoutCgroup];
+    const options = [...(await knownFlags()), ...(container.cgroup ? [] : traits.flagsWithoutCgroup)];
     writeBundle(container);
     try {
       const args = [
@@ -118,7 +141,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
         root,
         '--log',
         log,
-        ...flags,
+        ...options,
         ...verb,
         '--bundle',
         container.bundleDir,
@@ -177,11 +200,18 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   async function call(verb: string[]): Promise<void> {
     try {
       // The output of a failing gVisor can be endless.
-      await run(binary, ['--root', root, ...traits.flags, ...verb], { keepBytes: 4_096 });
+      await run(binary, ['--root', root, ...(await knownFlags()), ...verb], { keepBytes: 4_096 });
     } catch (error) {
       const words = error instanceof RunError ? error.stderr.trim() : '';
       throw new Error(words || (error as Error).message, { cause: error });
     }
+  }
+
+  async function setHostname(name: string, hostname: string): Promise<void> {
+    const recorded = traits.recorded(root, name);
+    if (recorded === undefined || !isRunning(recorded))
+      throw new CayError('unavailable', `Cannot name container "${name}": it does not run`);
+    await run(helper, ['hostname', String(recorded.pid), hostname]);
   }
 
   async function forget(name: string): Promise<void> {
@@ -243,10 +273,14 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
     isolation: traits.isolation,
     ids,
     guestGuards: traits.guestGuards,
+    program: binary,
     probe,
     start: (container: Container) => start(container, runVerb),
     status,
-    ...(traits.checkpoints && { checkpoints: traits.checkpoints({ root, binary, call, start, status }) }),
+    ...(traits.bundle.sharesKernel && { setHostname }),
+    ...(traits.checkpoints && {
+      checkpoints: traits.checkpoints({ root, binary, helper, call, start, status }),
+    }),
     remove: async (name, cgroup) => {
       await cgroup.remove();
       await forget(name);
@@ -266,16 +300,6 @@ function isRunning({ pid, startTime, argument }: RecordedProcess): boolean {
   } catch {
     return false;
   }
-}
-
-/**
- * `runc version 1.1.5+ds1` and `runsc version 0.0~20240729.0`, each with more lines, become `runc 1.1.5` and
- * `runsc 20240729`.
- */
-export function parseVersion(name: string, text: string): string {
-  const word = /version\s+(?:release-)?(\S+)/.exec(text)?.[1] ?? text.split('\n')[0]?.trim() ?? 'unknown';
-  const date = /(20\d{6})/.exec(word)?.[1];
-  return `${name} ${date ?? word.replace(/[+~].*$/, '')}`;
 }
 
 async function isExecutable(binary: string): Promise<boolean> {

@@ -1,8 +1,8 @@
 /**
  * Memory images of gVisor.
  *
- * Everything inside is stopped first, by a call to the sandbox's control socket, then `runsc checkpoint`
- * writes the image. It stops and continues the sandbox by itself, but stops are counted: ours outlasts it,
+ * Everything inside is stopped first, by a call to the sandbox's control socket, then another call, or `runsc
+ * checkpoint`, writes the image. That stops and continues the sandbox by itself, but stops are counted: ours outlasts it,
  * and holds while the files are copied. What has been written is in the tree by then, because gVisor writes
  * through to the host's files.
  *
@@ -19,8 +19,11 @@ import { CayError, isCayError } from '@cay/sdk/protocol';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { run, RunError } from '../../lib/run.ts';
 import { GUEST_PATH } from './bundle.ts';
-import { parseVersion, type CheckpointTools } from './oci.ts';
+import type { CheckpointTools } from './oci.ts';
+import { parseVersion } from './parse-version.ts';
 import type { Checkpoints } from './runtime.ts';
+import { runscDate } from './find-runsc.ts';
+import { writeThroughSocket } from './write-through-socket.ts';
 import { callSandbox } from './sandbox-control.ts';
 import { resourceError } from '../resource-error.ts';
 
@@ -36,6 +39,12 @@ export interface StillFiles {
   stopped: string;
 }
 
+/**
+ * Versions whose `Checkpoint` call is known. It is internal to gVisor and may change; with others the program
+ * is run.
+ */
+const CALLED_WITH_FILES = new Set([20240729, 20260905]);
+
 /** Stopping waits for system calls in progress, continuing waits for nothing. */
 const CONTROL_MS = 30_000;
 /** A sandbox that runs nothing for this long counts as stopped: far longer than on any loaded machine. */
@@ -44,6 +53,7 @@ const PROBE_MS = 20_000;
 export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
   const { root, binary } = tools;
   let compatible: Promise<string> | undefined;
+  let taking: Promise<boolean> | undefined;
 
   const stillFiles = (name: string) => tools.stillFiles(root, name);
 
@@ -88,18 +98,27 @@ export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
     }
   }
 
+  /** Compressing would take ten times as long. */
+  async function write(name: string, imageDir: string): Promise<void> {
+    const socket = tools.controlSocket(name);
+    if (socket !== undefined && (await takesFiles()))
+      return writeThroughSocket({ helper: tools.helper, socket, imageDir });
+    const how = ['--leave-running', '--compression=none', '--image-path', imageDir];
+    await tools.call(['checkpoint', ...how, name]);
+  }
+
+  function takesFiles(): Promise<boolean> {
+    taking ??= run(binary, ['--version']).then(({ stdout }) => {
+      const date = runscDate(parseVersion('runsc', stdout));
+      return date !== undefined && CALLED_WITH_FILES.has(date);
+    });
+    return taking;
+  }
+
   const capture: Checkpoints['capture'] = async (name, cgroup, { imageDir, goOn, whileStill }) => {
     try {
       await pause(name);
-      // Compressing would take ten times as long.
-      await tools.call([
-        'checkpoint',
-        '--leave-running',
-        '--compression=none',
-        '--image-path',
-        imageDir,
-        name,
-      ]);
+      await write(name, imageDir);
       await whileStill();
       if (goOn) await resume(name);
     } catch (error) {

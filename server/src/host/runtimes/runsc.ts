@@ -8,15 +8,10 @@
 import { chownSync, lstatSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Bundled } from './bundle.ts';
+import { findRunsc, OLDEST_RUNSC, runscDate } from './find-runsc.ts';
 import { ociRuntime, type OciOptions } from './oci.ts';
 import { runscCheckpoints, type StillFiles } from './runsc-checkpoints.ts';
 import type { IdMapping, Runtime } from './runtime.ts';
-
-/**
- * The first with the systrap platform as its default. Before, only ptrace works without virtualisation, many
- * times slower.
- */
-const OLDEST = 20230621;
 
 export function runscRuntime(options: OciOptions): Runtime {
   return ociRuntime(
@@ -34,11 +29,14 @@ export function runscRuntime(options: OciOptions): Runtime {
         // The guest connects to a socket of the host.
         '--host-uds=open',
       ],
+      // The usual network namespace is a mount below the state directory, which could then not be removed. A
+      // restored container has other ids and another hostname than the captured one: that is ours to decide.
+      flagsIfKnown: ['--gofer-network-namespace=new', '--restore-spec-validation=ignore'],
       flagsWithoutCgroup: ['--ignore-cgroups'],
       hint: 'Install runsc (gVisor) 20230621 or newer',
       checkVersion: (version) => {
-        const date = Number(/20\d{6}/.exec(version)?.[0] ?? Number.NaN);
-        return date < OLDEST ? `"${version}" has no systrap platform` : undefined;
+        const date = runscDate(version);
+        return date !== undefined && date < OLDEST_RUNSC ? `"${version}" has no systrap platform` : undefined;
       },
       prepare: (container) => keepTmp(container, options.ids),
       stateFiles: (root, name) => [
@@ -59,7 +57,7 @@ export function runscRuntime(options: OciOptions): Runtime {
           stillFiles,
         }),
     },
-    options,
+    { ...options, binary: options.binary ?? findRunsc() },
   );
 }
 

@@ -88,6 +88,8 @@ export interface Runtime {
    * the guest protocol).
    */
   readonly guestGuards: boolean;
+  /** Its program: a path, or a name to look up in `PATH`. Absent where there is none. */
+  readonly program?: string;
   /** Starts a small container to find out whether the runtime works here. The result is cached. */
   probe(): Promise<RuntimeProbe>;
   /**
@@ -96,6 +98,11 @@ export interface Runtime {
    */
   start(container: Container): Promise<void>;
   status(name: string): Promise<ContainerStatus>;
+  /**
+   * Gives a running container another hostname. Absent where the guest does that, and where the container has
+   * the host's.
+   */
+  setHostname?(name: string, hostname: string): Promise<void>;
   /** Kills all processes and removes the runtime's state. Removing an absent container succeeds. */
   remove(name: string, cgroup: Cgroup): Promise<void>;
   /** Captures and restores memory. Absent where the runtime cannot. */

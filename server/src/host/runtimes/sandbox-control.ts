@@ -24,13 +24,18 @@ export function callSandbox(socketPath: string, method: string, timeoutMs: numbe
     socket.on('close', () => settle(new Error(`The sandbox hung up on ${method}`)));
     socket.on('data', (chunk) => {
       text += chunk.toString();
-      const answer = parse(text);
-      if (answer?.success === true) settle();
-      else if (answer) settle(new Error(typeof answer.err === 'string' ? answer.err : `${method} failed`));
+      if (parse(text)) settle(answerError(text, method));
       else if (text.length > MAX_ANSWER) settle(new Error(`The answer to ${method} has no end`));
     });
     socket.write(JSON.stringify({ method, arg: {} }));
   });
+}
+
+/** What the sandbox answered, as an error unless it did what it was asked for. */
+export function answerError(text: string, method: string): Error | undefined {
+  const answer = parse(text);
+  if (answer?.success === true) return undefined;
+  return new Error(typeof answer?.err === 'string' ? answer.err : `${method} failed`);
 }
 
 /** Undefined until it is complete. */

@@ -1,0 +1,11 @@
+import type { SandboxId } from '@cay/sdk/protocol';
+import type { SandboxRecord } from './sandbox-record.ts';
+
+/** What a sandbox calls itself: its name, or its id if it has none. An underscore cannot be in a hostname. */
+export function hostnameFor(id: SandboxId, name: string | undefined): string {
+  return name ?? id.replaceAll('_', '-');
+}
+
+export function hostnameOf({ id, hostname }: Pick<SandboxRecord, 'id' | 'hostname'>): string {
+  return hostname ?? hostnameFor(id, undefined);
+}
