@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
-import type { Control } from '../../control/control.ts';
+import type { Control, EnteredSandbox } from '../../control/control.ts';
 import { tokenPrincipal } from '../../control/tenants/principal.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import { previewProxy, type PreviewProxy, type PreviewProxyOptions } from '../preview/preview-proxy.ts';
@@ -24,11 +24,12 @@ export interface PortAddress extends PreviewAddress {
 
 export interface Ports {
   /** Whether the rules of this file apply to the port. */
-  has(address: PortAddress): boolean;
+  has(address: PortAddress): Promise<boolean>;
   /** Whether our own API exposed the port. Then the rules of previews apply. */
-  isExposed(address: PortAddress): boolean;
+  isExposed(address: PortAddress): Promise<boolean>;
   handle(address: PortAddress, request: IncomingMessage, response: ServerResponse): Promise<void>;
-  upgrade: PreviewProxy['upgrade'];
+  /** Never rejects. */
+  upgrade(...given: Parameters<PreviewProxy['upgrade']>): Promise<void>;
 }
 
 export interface PortsOptions {
@@ -45,13 +46,13 @@ export function ports({ control, tokens, onRefused, previews }: PortsOptions): P
   const gone = new CayError('unavailable', NOT_FOUND);
 
   /** Decides from the headers of the request. The proxy removes tokens before the application sees them. */
-  function admit({ id, port }: PortAddress['target'], request: IncomingMessage): void {
-    const row = control.lookup(id);
+  async function admit({ id, port }: PortAddress['target'], request: IncomingMessage): Promise<void> {
+    const row = await control.lookup(id);
     const { 'x-access-token': access, 'e2b-traffic-access-token': traffic } = request.headers;
     if (!row) throw gone;
     const given = (header: string | string[] | undefined) =>
       typeof header === 'string' ? header : undefined;
-    const allowed = tokens.isEnvd(id, given(access)) || tokens.isTraffic(id, given(traffic));
+    const allowed = (await tokens.isEnvd(id, given(access))) || (await tokens.isTraffic(id, given(traffic)));
     // A client that reaches the code interpreter runs code, so its port is never public.
     const isOpen = row.labels[PUBLIC_TRAFFIC] === 'true' && port !== INTERPRETER_PORT;
     if (!isOpen && !allowed) {
@@ -66,10 +67,10 @@ export function ports({ control, tokens, onRefused, previews }: PortsOptions): P
 
   const proxy = previewProxy({
     ...previews,
-    isPrivate: () => false,
+    isPrivate: async () => false,
     control: {
       async preview(id) {
-        const row = control.lookup(id);
+        const row = await control.lookup(id);
         if (!row) throw gone;
         return (await control.enter(tokenPrincipal(row), id)).guest;
       },
@@ -77,20 +78,19 @@ export function ports({ control, tokens, onRefused, previews }: PortsOptions): P
     },
   });
 
-  function isExposed({ target: { id, port } }: PortAddress): boolean {
-    return control.lookup(id)?.ports.some((exposed) => exposed.port === port) === true;
-  }
+  const exposes = (row: EnteredSandbox | undefined, port: number) =>
+    row?.ports.some((exposed) => exposed.port === port) === true;
 
   return {
-    has(address) {
-      const row = control.lookup(address.target.id);
-      return row !== undefined && isE2bSandbox(row) && !isExposed(address);
+    async has({ target: { id, port } }) {
+      const row = await control.lookup(id);
+      return row !== undefined && isE2bSandbox(row) && !exposes(row, port);
     },
-    isExposed,
+    isExposed: async ({ target: { id, port } }) => exposes(await control.lookup(id), port),
     async handle(address, request, response) {
       const { id, port } = address.target;
       try {
-        admit(address.target, request);
+        await admit(address.target, request);
         await proxy.handle(address, request, response);
       } catch (error) {
         if (response.headersSent) return void response.destroy();
@@ -106,9 +106,9 @@ export function ports({ control, tokens, onRefused, previews }: PortsOptions): P
         });
       }
     },
-    upgrade(address, request, socket, head, upgrade) {
+    async upgrade(address, request, socket, head, upgrade) {
       try {
-        admit(address.target!, request);
+        await admit(address.target!, request);
       } catch (error) {
         const { status, body } = e2bError(error);
         upgrade.refused(refuseUpgrade(socket, error, { status, body }));

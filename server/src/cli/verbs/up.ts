@@ -6,7 +6,6 @@ import { Option } from 'commander';
 import type { PressureSettings } from '../../control/capacity/pressure.ts';
 import type { Policy } from '../../policy/policy.ts';
 import { writeFileAtomic } from '../../lib/atomic-file.ts';
-import type { SealedBox } from '../../lib/sealed-box.ts';
 import { bootId, lowerOomScore, processStat } from '../../lib/proc.ts';
 import { backendOption, namesOf } from '../lib/backend-option.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
@@ -35,6 +34,7 @@ import type { BackendOptions, Composition, DockerSettings, OpenedBackend, Verb }
 
 interface Options extends CommonOptions, PolicyOptions, QuotaOptions {
   detach?: boolean;
+  database?: string;
   listen?: string;
   backend: string;
   platformRules?: string;
@@ -76,6 +76,12 @@ export const upVerb: Verb = (program, composition) => {
     .description('start the server')
     .option('-d, --detach', 'in the background; returns when it is ready')
     .option('--listen <host:port>', `where to listen (CAY_LISTEN; default: ${DEFAULT_LISTEN})`)
+    .addOption(
+      new Option(
+        '--database <url>',
+        'keep the records in PostgreSQL: postgres://user:password@host:port/name (default: files in the data directory)',
+      ).env('CAY_DATABASE'),
+    )
     .addOption(backendOption(composition, 'what makes the sandboxes'))
     .addOption(
       new Option(
@@ -193,6 +199,7 @@ export const upVerb: Verb = (program, composition) => {
         throw usageError('"up" starts a server on this machine and takes no --url');
       if ((options.tlsCert === undefined) !== (options.tlsKey === undefined))
         throw usageError('--tls-cert and --tls-key belong together');
+      requireDatabase(options);
       requireReadable('certificate', options.tlsCert);
       requireReadable('private key', options.tlsKey);
       requireReadable('backup', options.restore);
@@ -214,6 +221,8 @@ async function upDetached(composition: Composition, options: Options): Promise<v
   const running = runningServer(dataDir);
   if (running) throw taken(dataDir, running.pid);
   const before = readFileOr<CliFile>(cliFileOf(dataDir))?.key;
+  // The address of the database has a password in it, which others could read in the list of processes.
+  if (options.database !== undefined) process.env['CAY_DATABASE'] = options.database;
   const server = await startInBackground(composition, flagsOf(options, dataDir));
   print(`${colour.green('ready')} at ${server.url} (process ${server.pid})`);
   const key = readFileOr<CliFile>(cliFileOf(dataDir))?.key;
@@ -308,7 +317,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
     mkdirSync(join(dataDir, 'control'), { recursive: true, mode: 0o700 });
     const box = openInstallationKey(join(dataDir, 'control'));
     // Runtimes and other programs that the server starts must not inherit the key.
-    for (const name of ['CAY_SECRET_KEY', 'CAY_SECRET_KEY_COMMAND']) delete process.env[name];
+    for (const name of ['CAY_SECRET_KEY', 'CAY_SECRET_KEY_COMMAND', 'CAY_DATABASE']) delete process.env[name];
     backend = await openBackend(composition, options, dataDir, {
       box,
       policy,
@@ -325,6 +334,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
       backend,
       asPlatform: composition.asPlatform,
       dataDir: join(dataDir, 'control'),
+      ...(options.database !== undefined && { database: options.database }),
       box,
       host,
       port,
@@ -349,7 +359,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
       tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });
     const key =
-      server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir, box));
+      server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await server.newAdminKey('cli'));
     const docker = namesOf(options.backend).includes('docker') ? { docker: dockerOf(options) } : {};
     const known: CliFile = { url: server.url, key, backend: options.backend, ...docker };
     await writeFileAtomic(cliFileOf(dataDir), JSON.stringify(known), { mode: 0o600 });
@@ -370,13 +380,29 @@ async function upForeground(composition: Composition, options: Options, policy: 
     await server.close();
   } finally {
     // A first start that failed leaves nothing: no sandbox was made, and the next one prepares all of it.
-    const undone = first && !ready;
+    // A database keeps what was written into it, which needs the key in the data directory.
+    const undone = first && !ready && options.database === undefined;
     const closed = undone && options.backend === 'local' ? backend?.destroy() : backend?.close();
     await closed?.catch((error: unknown) => log.error({ err: error }, 'closing the backend'));
     held.lock.release();
     if (undone) await removeData(dataDir, { keepLog: true });
     if (!ready) made.undo();
   }
+}
+
+/** The address is not shown: it has a password in it. */
+function requireDatabase({ database, restore }: Options): void {
+  if (database === undefined) return;
+  if (!/^postgres(ql)?:\/\//.test(database))
+    throw usageError(
+      '--database is not the address of a PostgreSQL database',
+      'write it as postgres://user:password@host:port/name, or set CAY_DATABASE',
+    );
+  if (restore !== undefined)
+    throw usageError(
+      '--restore is for records in the data directory, and --database keeps them elsewhere',
+      'restore the database with the tools of PostgreSQL',
+    );
 }
 
 function requireReadable(what: string, file: string | undefined): void {
@@ -448,22 +474,6 @@ function pressureOf(options: Options): Partial<PressureSettings> {
 }
 
 const dockerOf = ({ dockerHost: host, dockerImage: image }: Options): DockerSettings => ({ host, image });
-
-/** The file with the command line's key was lost: another key replaces it. */
-async function newKey(dataDir: string, box: SealedBox): Promise<string> {
-  const [{ openDatabase }, { keyRecords }, { projectRecords }] = await Promise.all([
-    import('../../records/database.ts'),
-    import('../../records/keys.ts'),
-    import('../../records/projects.ts'),
-  ]);
-  const database = openDatabase(join(dataDir, 'control', 'records.db'), box);
-  try {
-    const project = projectRecords(database).byName('default');
-    return keyRecords(database).create({ name: 'cli', project: project!.id, role: 'admin' }).secret;
-  } finally {
-    database.close();
-  }
-}
 
 function stopSignal(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {

@@ -90,7 +90,8 @@ export function openInterpreter(control: Control, log: Pick<Logger, 'info'>): In
   async function isThere(principal: Principal): Promise<boolean> {
     const template = (await control.templates(principal)).find(({ name }) => name === INTERPRETER_TEMPLATE);
     if (!template) return false;
-    const digest = template.snapshot === null ? null : builds.of(principal, template.snapshot)?.digest;
+    const digest =
+      template.snapshot === null ? null : (await builds.of(principal, template.snapshot))?.digest;
     return !digest || digest === wanted().digest;
   }
 
@@ -105,7 +106,7 @@ export function openInterpreter(control: Control, log: Pick<Logger, 'info'>): In
       await made;
     },
     async setEnvironment(principal, sandbox, env) {
-      const start = sandbox.base === null ? undefined : builds.of(principal, sandbox.base)?.start;
+      const start = sandbox.base === null ? undefined : (await builds.of(principal, sandbox.base))?.start;
       if (Object.keys(env).length === 0 || start !== wanted().recipe.start) return;
       const { guest, row } = await control.enter(principal, sandbox.id);
       const environment = Buffer.from(JSON.stringify(row.spec.env));

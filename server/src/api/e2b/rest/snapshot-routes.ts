@@ -30,7 +30,7 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       body: z.looseObject({ memory: z.boolean().nullish() }),
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body }) {
-        const sandbox = findSandbox(control, principal, params.id);
+        const sandbox = await findSandbox(control, principal, params.id);
         if (e2bState(sandbox.state) === 'paused')
           throw new CayError('conflict', `Sandbox "${params.id}" is paused already`);
         if (body.memory === false) await control.stop(principal, sandbox.id);
@@ -51,7 +51,7 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       body: z.looseObject({ name: z.string().max(128).nullish(), memory: z.boolean().nullish() }),
       answers: { 201: { description: 'The snapshot' } },
       async handle({ json, principal, params, body }) {
-        const { id } = findSandbox(control, principal, params.id);
+        const { id } = await findSandbox(control, principal, params.id);
         const memory = body.memory !== false;
         const snapshot = await control
           .snapshot(principal, id, { memory })
@@ -77,11 +77,15 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       async handle({ json, response, principal, query }) {
         const names = await namesOf(control, principal);
         if (query.name !== undefined)
-          return json(named(control, principal, query.name, names, query.sandboxID));
+          return json(await named(control, principal, query.name, names, query.sandboxID));
         // Snapshots outlive their sandbox. An id that cannot exist has none.
         const sandbox = query.sandboxID === undefined ? undefined : parseE2bId(query.sandboxID);
         if (query.sandboxID !== undefined && !sandbox) return json([]);
-        const page = control.snapshots(principal, { sandbox, limit: query.limit, cursor: query.nextToken });
+        const page = await control.snapshots(principal, {
+          sandbox,
+          limit: query.limit,
+          cursor: query.nextToken,
+        });
         if (page.nextCursor !== null) response.setHeader('X-Next-Token', page.nextCursor);
         return json(page.snapshots.map((snapshot) => showSnapshot(snapshot, names.get(snapshot.id) ?? [])));
       },
@@ -97,7 +101,7 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       async handle({ context, principal, params }) {
         const names = await namesOf(control, principal);
         if (isId('snap', params.id)) {
-          control.getSnapshot(principal, params.id);
+          await control.getSnapshot(principal, params.id);
           for (const name of names.get(params.id) ?? []) await control.removeTemplate(principal, name);
           await control.removeSnapshot(principal, params.id);
         } else await removeNamed(control, principal, params.id, names);
@@ -117,7 +121,7 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       }),
       answers: { 201: { description: 'The forks' } },
       async handle({ json, request, principal, params, body }) {
-        const { id } = findSandbox(control, principal, params.id);
+        const { id } = await findSandbox(control, principal, params.id);
         const wanted = { timeoutMs: timeoutMs(body.timeout ?? 300) };
         requireLimits(control.policy, wanted);
         const forked = await control
@@ -127,10 +131,10 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
         for (const child of forked.sandboxes) {
           children.push(await control.update(principal, child.id, wanted));
         }
-        return json(
-          children.map((sandbox) => ({ sandbox: showAccess(sandbox, tokens, domainOf(request)) })),
-          201,
-        );
+        const shown = children.map(async (sandbox) => ({
+          sandbox: await showAccess(sandbox, tokens, domainOf(request)),
+        }));
+        return json(await Promise.all(shown), 201);
       },
     }),
   ];
@@ -180,16 +184,16 @@ async function removeNamed(
   }
 }
 
-function named(
+async function named(
   control: Control,
   principal: Principal,
   name: string,
   names: Map<string, string[]>,
   sandbox: string | undefined,
 ) {
-  const found = [...names]
-    .filter(([, own]) => own.includes(name))
-    .map(([id]) => control.getSnapshot(principal, id));
+  const found = await Promise.all(
+    [...names].filter(([, own]) => own.includes(name)).map(([id]) => control.getSnapshot(principal, id)),
+  );
   const wanted =
     sandbox === undefined ? found : found.filter((snapshot) => snapshot.sandbox === parseE2bId(sandbox));
   return wanted.map((snapshot) => showSnapshot(snapshot, names.get(snapshot.id) ?? []));
