@@ -1,5 +1,6 @@
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { inBackground } from '../../lib/in-background.ts';
+import { withoutLease } from '../../records/leases/current-lease.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { DISK_FULL_RETRY_MS } from '../capacity/retry-on-disk-full.ts';
 import { unrecordedOnFullDisk } from '../capacity/unrecorded.ts';
@@ -98,7 +99,7 @@ export function openDestroyer(
         await scheduleRetry(row.id, error);
         throw unrecordedOnFullDisk(error, `Sandbox "${row.id}" has been removed`);
       }
-      await cleanUp(row).catch(onError);
+      await withoutLease(() => cleanUp(row)).catch(onError);
     },
   };
   return destroyer;

@@ -17,6 +17,11 @@ export async function withLease<T>(lease: Lease, operation: () => Promise<T>): P
   }
 }
 
+/** For what an operation does after it has deleted its sandbox, and the lease with it. */
+export function withoutLease<T>(work: () => Promise<T>): Promise<T> {
+  return current.run({ lease: undefined }, work);
+}
+
 /** The lease of the operation that is running, if it has one. */
 export function currentLease(): Lease | undefined {
   return current.getStore()?.lease;

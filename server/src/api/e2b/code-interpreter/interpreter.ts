@@ -64,7 +64,7 @@ export function openInterpreter(control: Control, log: Pick<Logger, 'info'>): In
       names: [INTERPRETER_TEMPLATE],
       digest,
     });
-    builds.start(principal, id, recipe);
+    await builds.start(principal, id, recipe);
     await builds.finished(principal, id).catch((error: unknown) => {
       const why = error instanceof Error ? error.message : String(error);
       throw new CayError(
