@@ -1,19 +1,14 @@
 /**
- * The records by themselves: commits and reads of the synchronous records and of the asynchronous family, in turn
- * in one run. With a PostgreSQL server on this machine, that one too.
+ * The records by themselves: commits and reads of SQLite and, with a PostgreSQL server on this
+ * machine, of that one, in turn in one run.
  *
  *     node bench/records.ts
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { openEventLog } from '../server/src/control/events/event-log.ts';
-import { openDatabase } from '../server/src/records/database.ts';
 import { openRecords } from '../server/src/records/open-records.ts';
-import { projectRecords } from '../server/src/records/projects.ts';
 import type { Records } from '../server/src/records/records.ts';
-import { sandboxRecords } from '../server/src/records/sandboxes.ts';
-import { installationSecret } from '../server/src/records/secrets.ts';
 import { sandboxRow, specOf } from '../test/conformance/records-rows.ts';
 import { postgresMissing, startPostgres } from '../test/support/postgres.ts';
 import { interleaved } from './measure.ts';
@@ -24,29 +19,6 @@ const spec = specOf({ env: { TOKEN: 'x' }, limits: { memoryBytes: 1e8 } });
 /** Another text every time: SQLite does not write what is there already. */
 let written = 0;
 const next = () => `m${++written}`;
-
-function synchronous() {
-  const database = openDatabase(join(directory, 'records.db'));
-  const sandboxes = sandboxRecords(database);
-  const row = sandboxRow(projectRecords(database).create('p').id, { spec, state: 'active' });
-  sandboxes.insert(row);
-  const log = openEventLog(join(directory, 'events.db'), { key: installationSecret(database, 'audit') });
-  return {
-    get: async () => void sandboxes.get(row.id),
-    events: async () => log.append({ type: 'bench', sandbox: row.id, data: { n: 1 } }),
-    update: async () => void sandboxes.update(row.id, { message: next() }),
-    transaction: async () =>
-      database.transaction(() => {
-        sandboxes.get(row.id);
-        sandboxes.update(row.id, { message: next() });
-        sandboxes.update(row.id, { reason: next() });
-      }),
-    async close() {
-      log.close();
-      database.close();
-    },
-  };
-}
 
 async function asynchronous(records: Records) {
   const row = sandboxRow((await records.projects.create('p')).id, { spec, state: 'active' });
@@ -101,7 +73,6 @@ const pump = setInterval(() => {
   for (const work of queue.splice(0)) work();
 }, 1);
 
-const old = synchronous();
 const sqlite = await asynchronous(await openRecords({ directory: mkdtempSync(join(directory, 'async-')) }));
 const postgres = postgresMissing() ? undefined : await startPostgres({ durable: true });
 const remote =
@@ -117,21 +88,18 @@ if (!postgres) console.log(`without PostgreSQL: ${postgresMissing()}`);
 type Tasks = Record<string, () => Promise<number | void>>;
 const reads = await interleaved<string>(
   5000,
-  { 'get sync': old.get, 'get sqlite': sqlite.get, ...(remote && { 'get postgres': remote.get }) } as Tasks,
+  { 'get sqlite': sqlite.get, ...(remote && { 'get postgres': remote.get }) } as Tasks,
   { warmUp: 500 },
 );
 const writes = await interleaved<string>(
   400,
   {
-    'update sync': old.update,
     'update sqlite': sqlite.update,
     ...(remote && { 'update postgres': remote.update }),
-    'transaction sync': old.transaction,
     'transaction sqlite': sqlite.transaction,
     'with a lease sqlite': sqlite.leased,
     ...(remote && { 'transaction postgres': remote.transaction, 'with a lease postgres': remote.leased }),
     'get during a transaction sqlite': sqlite.getBeside,
-    'event sync': old.events,
     'event sqlite': sqlite.events,
     ...(remote && { 'event postgres': remote.events }),
   } as Tasks,
@@ -142,7 +110,7 @@ for (const [name, { p50, p99 }] of Object.entries({ ...reads, ...writes }))
     `${name.padEnd(34)} p50 ${(p50 * 1000).toFixed(1).padStart(9)} µs   p99 ${(p99 * 1000).toFixed(1)} µs`,
   );
 
-const updates = { sync: old.update, sqlite: sqlite.update, ...(remote && { postgres: remote.update }) };
+const updates = { sqlite: sqlite.update, ...(remote && { postgres: remote.update }) };
 const commits = new Map<string, number>();
 const ROUNDS = 10;
 const SLICE_MS = 200;
@@ -161,6 +129,6 @@ for (const [name, count] of commits)
   );
 
 clearInterval(pump);
-await Promise.all([old.close(), sqlite.close(), remote?.close()]);
+await Promise.all([sqlite.close(), remote?.close()]);
 await postgres?.stop();
 rmSync(directory, { recursive: true, force: true });

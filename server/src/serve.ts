@@ -22,22 +22,18 @@ import type { RequestSpans } from './api/http/tracing/request-spans.ts';
 import { REDACTED } from './control/events/redact.ts';
 import { refuseUpgrade } from './api/http/refuse-upgrade.ts';
 import type { Backend, Orphan } from './backends/backend.ts';
-import { promisedEvents } from './control/events/promised-events.ts';
+
 import { openControl } from './control/open-control.ts';
 import type { PressureSettings } from './control/capacity/pressure.ts';
-import { previewTokens } from './control/tenants/preview-tokens.ts';
+
 import { quotaBounds, type QuotaBounds, type Machine } from './policy/quota-bounds.ts';
 import { backup, sweepBackups } from './control/recovery/backup-archive.ts';
-import { openDatabase, type Database } from './records/database.ts';
-import { openEventLog, type EventRetention } from './control/events/event-log.ts';
-import { keyRecords } from './records/keys.ts';
-import { projectRecords } from './records/projects.ts';
-import { recordedPlatforms } from './records/recorded-platforms.ts';
-import { sandboxRecords } from './records/sandboxes.ts';
-import { installationSecret } from './records/secrets.ts';
+import type { EventRetention } from './records/events/events.ts';
+import { openServerLeases } from './records/leases/server-leases.ts';
+import { openRecords } from './records/open-records.ts';
+import type { Records, Transaction } from './records/records.ts';
 import { clearCopies } from './records/sealing/clear-copies.ts';
 import { KEY_FILE, openInstallationKey } from './records/sealing/installation-key.ts';
-import { tokenEpochs } from './control/tenants/token-epochs.ts';
 import type { WebhooksOptions } from './control/events/webhooks/webhooks.ts';
 import { lockDirectory } from './host/lock-directory.ts';
 import type { SealedBox } from './lib/sealed-box.ts';
@@ -54,6 +50,11 @@ export interface ServeOptions {
    */
   asPlatform?(backend: Backend): Promise<Backend>;
   dataDir: string;
+  /**
+   * `postgres://user:password@host:port/database`, where the records are kept. Default: SQLite in the data
+   * directory. It has a secret in it.
+   */
+  database?: string;
   /** Seals secrets in the records. Default: with the key that is given for the data directory. */
   box?: SealedBox;
   /** Default 127.0.0.1. */
@@ -107,6 +108,8 @@ export interface RunningServer {
   url: string;
   /** The secret of the first admin key, only when it was just created. */
   adminKey?: string;
+  /** Makes another admin key. Resolves its secret. */
+  newAdminKey(name: string): Promise<string>;
   /** Tells the server's health of something that went wrong outside of it. */
   noteError(error: unknown): void;
   /** Logs and counts a failure that nothing had caught, and tells the server's health of it. */
@@ -134,7 +137,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
   requireSafeListening(host, options);
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   const lock = lockDirectory(dataDir);
-  const undo: (() => unknown)[] = [() => lock.release()];
+  const undo: (() => void | Promise<void>)[] = [() => lock.release()];
   try {
     const headersTimeout = options.slowestSender?.headersMs ?? HEADERS_MS;
     // How often slow senders are looked for.
@@ -150,31 +153,24 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       noteError(error);
     };
     await sweepBackups(dataDir);
-    const database = openDatabase(join(dataDir, 'records.db'), options.box ?? openInstallationKey(dataDir));
-    undo.push(() => database.close());
+    const records = await openRecords({
+      directory: dataDir,
+      database: options.database,
+      box: options.box ?? openInstallationKey(dataDir),
+      keepEvents: options.keepEvents,
+      onError: failed('records'),
+    });
+    undo.push(() => records.close());
     const inTheClear = clearCopies(dataDir);
     if (inTheClear.length > 0)
       log.warn(
         { files: inTheClear },
         'copies of old records have secrets in the clear: remove those you do not need',
       );
-    const eventLog = openEventLog(join(dataDir, 'events.db'), {
-      key: installationSecret(database, 'audit'),
-      keep: options.keepEvents,
-      onError: failed('events'),
-    });
-    undo.push(() => eventLog.close());
-    const backend = await platformOrBackend(options, database);
-    const events = promisedEvents(database, eventLog);
-    const keys = keyRecords(database);
-    const projects = projectRecords(database, {
-      bounds: quotaBounds(await machineOf(backend), options.quota),
-    });
-    const epochs = tokenEpochs(database);
-    const project = projects.byName('default') ?? projects.create('default');
-    const adminKey = keys.list().some(({ role }) => role === 'admin')
-      ? undefined
-      : keys.create({ name: 'admin', project: project.id, role: 'admin' }).secret;
+    const leases = await openServerLeases(records, dataDir, failed('leases'));
+    const backend = await platformOrBackend(options, records);
+    const bounds = quotaBounds(await machineOf(backend), options.quota);
+    const adminKey = await firstAdminKey(records);
 
     // Listening comes first: what the control plane shows has the address in it.
     let api: Api | undefined;
@@ -187,7 +183,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     limitConnections(server, options.addressConnections ?? ADDRESS_CONNECTIONS);
     server.headersTimeout = headersTimeout;
     await listen(server, host, port);
-    undo.push(() => server.close());
+    undo.push(() => void server.close());
     const url = addressOf(server, host, tls !== undefined);
     const base = new URL(publicUrl ?? url);
     const previewDomain = `${previewDomains[0] ?? 'localhost'}${base.port === '' ? '' : `:${base.port}`}`;
@@ -196,12 +192,9 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
 
     const control = await openControl({
       backend,
-      database,
-      sandboxes: sandboxRecords(database),
-      projects,
-      events,
-      epochs,
-      previews: previewTokens(installationSecret(database, 'previews'), epochs.ofSandbox),
+      records,
+      ...(leases && { leases }),
+      quotaBounds: bounds,
       previewUrl,
       archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
       dataDir,
@@ -212,7 +205,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       ...(options.policy && { policy: options.policy }),
       takeBackup: ({ signal, withKey }) =>
         backup(
-          { database, events, version: VERSION },
+          { records, version: VERSION },
           { scratch: dataDir, signal, keyFile: withKey ? join(dataDir, KEY_FILE) : undefined },
         ),
       // The control plane adds its own errors to its health.
@@ -244,6 +237,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     return {
       url,
       ...(adminKey !== undefined && { adminKey }),
+      newAdminKey: (name) => records.transaction((tx) => adminKeyOf(tx, name)),
       noteError: control.noteError,
       noteUnhandled(error) {
         log.error({ err: error }, 'unhandled: nothing caught this failure');
@@ -263,18 +257,28 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       },
     };
   } catch (error) {
-    for (const step of undo.reverse()) step();
+    for (const step of undo.reverse()) await step();
     throw error;
   }
 }
 
 /** What is on a platform that this server does not have must not be taken for gone. */
-async function platformOrBackend(
-  { backend, asPlatform }: ServeOptions,
-  database: Database,
-): Promise<Backend> {
-  const elsewhere = recordedPlatforms(database).some((platform) => platform !== backend.name);
+async function platformOrBackend({ backend, asPlatform }: ServeOptions, records: Records): Promise<Backend> {
+  const elsewhere = (await records.platforms.list()).some((platform) => platform !== backend.name);
   return asPlatform && elsewhere && !backend.ability('platforms') ? asPlatform(backend) : backend;
+}
+
+/** The secret of the first admin key, if it was made now. Two servers that start at once make one. */
+function firstAdminKey(records: Records): Promise<string | undefined> {
+  return records.transaction(async (tx) => {
+    const isNeeded = !(await tx.keys.list()).some(({ role }) => role === 'admin');
+    return isNeeded ? adminKeyOf(tx, 'admin') : undefined;
+  });
+}
+
+async function adminKeyOf(tx: Transaction, name: string): Promise<string> {
+  const project = (await tx.projects.byName('default')) ?? (await tx.projects.create('default'));
+  return (await tx.keys.create({ name, project: project.id, role: 'admin' })).secret;
 }
 
 /** Loaded only where it is asked for. */

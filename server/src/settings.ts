@@ -22,6 +22,7 @@ import {
   choice,
   count,
   countBetween,
+  databaseUrl,
   gathered,
   hostPort,
   list,
@@ -438,7 +439,7 @@ const events = {
 
 const records = {
   // Where the records are.
-  database: setting(anyText, {
+  database: setting(databaseUrl, {
     group: 'records',
     value: 'url',
     help: 'the PostgreSQL database that has the records; give it in the variable, where nobody else sees it',

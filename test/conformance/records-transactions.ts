@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
-import { once } from '../../server/src/records/once.ts';
+import { openIdempotency } from '../../server/src/control/tenants/idempotency.ts';
 import type { Transaction } from '../../server/src/records/records.ts';
 import type { RecordsWorld } from './records-suite.ts';
 import { projectOf, sandboxRow } from './records-rows.ts';
@@ -136,8 +136,7 @@ export function transactionCases(world: RecordsWorld): void {
       const project = await projectOf(records);
       let made = 0;
       const call = (request: unknown) =>
-        once(
-          records,
+        openIdempotency(records, { counts() {}, requireRoom: async () => {} }).once(
           { project, key: 'k', request },
           {
             async make(tx) {
@@ -146,7 +145,7 @@ export function transactionCases(world: RecordsWorld): void {
               tx.afterCommit(() => made++);
               return { id: row.id, value: row.id };
             },
-            find: async (tx, id) => (await tx.sandboxes.get(id))?.id,
+            again: async (tx, id) => (await tx.sandboxes.get(id))?.id,
           },
         );
       const calls = await Promise.all(Array.from({ length: 8 }, () => call({ b: 1, a: [2] })));

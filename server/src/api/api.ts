@@ -10,6 +10,7 @@ import type { Logger } from 'pino';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { Control } from '../control/control.ts';
 import { callAudit } from './http/audit-calls.ts';
+import { knownCallers } from './http/known-callers.ts';
 import { authenticator, limitAnonymous, openAnonymousClients, secretOf } from './http/authenticate.ts';
 import { openBudgets, type BudgetLimits } from './http/budgets.ts';
 import { answerCors } from './http/cors.ts';
@@ -56,7 +57,7 @@ import { formatTraceparent } from '../lib/trace-context.ts';
 import { beginTrace, traceOf, type Trace } from './http/trace.ts';
 import type { RequestSpans } from './http/tracing/request-spans.ts';
 import { openTurns } from './http/turns.ts';
-import { upgradeWatch } from './http/upgrades.ts';
+import { upgradeWatch, type Upgrade } from './http/upgrades.ts';
 
 export interface ApiOptions {
   control: Control;
@@ -105,7 +106,8 @@ export function openApi(options: ApiOptions): Api {
   const { control, log, version, spans } = options;
   const metrics = openMetrics({ version, control: control.metrics });
   const audit = callAudit(control.events);
-  const known = authenticator(control.keys, rateLimit(options.rateLimit));
+  const callers = knownCallers(control.keys);
+  const known = authenticator(callers, rateLimit(options.rateLimit));
   const anonymous = openAnonymousClients(rateLimit(ANONYMOUS));
   const authenticate = audit.authenticator(limitAnonymous(known, anonymous));
   const budgets = openBudgets(options.budgets);
@@ -117,10 +119,10 @@ export function openApi(options: ApiOptions): Api {
   const previews = previewProxy({
     ...carrying,
     control,
-    isPrivate: ({ id, port }) =>
-      control
-        .lookup(id)
-        ?.ports.some((exposed) => exposed.port === port && exposed.visibility === 'private') === true,
+    isPrivate: async ({ id, port }) =>
+      (await control.lookup(id))?.ports.some(
+        (exposed) => exposed.port === port && exposed.visibility === 'private',
+      ) === true,
   });
   const e2b = openE2b({
     control,
@@ -240,11 +242,11 @@ export function openApi(options: ApiOptions): Api {
   }
 
   /** Which surface a request is for: a preview, E2B, or the routes of the API (undefined). */
-  function receiverOf(
+  async function receiverOf(
     request: IncomingMessage,
-  ): { preview: PreviewAddress } | { claim: OwnClaim } | undefined {
+  ): Promise<{ preview: PreviewAddress } | { claim: OwnClaim } | undefined> {
     const address = addresses.of(request);
-    const claim = e2b.claim(request, address);
+    const claim = await e2b.claim(request, address);
     if (claim?.kind === 'preview') return { preview: claim.address };
     if (claim) return { claim };
     return address && { preview: address };
@@ -257,7 +259,7 @@ export function openApi(options: ApiOptions): Api {
       response.setHeader('Connection', 'close');
       throw problem;
     }
-    const receiver = receiverOf(request);
+    const receiver = await receiverOf(request);
     if (receiver && 'preview' in receiver) {
       trace.route = 'preview';
       trace.sandbox = receiver.preview.target?.id;
@@ -310,8 +312,24 @@ export function openApi(options: ApiOptions): Api {
   /** Who shares a turn with the request: its project, or all requests without a key from its address. */
   function callerOf(request: IncomingMessage): string {
     const secret = secretOf(request);
-    const principal = secret === undefined ? undefined : control.keys.authenticate(secret);
-    return principal ? principal.project : networkOf(request.socket.remoteAddress);
+    const project = secret === undefined ? undefined : callers.projectOf(secret);
+    return project ?? networkOf(request.socket.remoteAddress);
+  }
+
+  async function upgradeTo(
+    request: IncomingMessage,
+    socket: Duplex,
+    head: Buffer,
+    upgrade: Upgrade,
+  ): Promise<void> {
+    const problem = malformed(request, { upgrade: true });
+    if (problem) throw problem;
+    const receiver = await receiverOf(request);
+    if (!receiver) return sockets.upgrade(request, socket, head, upgrade);
+    if ('claim' in receiver) return e2b.upgrade(receiver.claim, request, socket, head, upgrade);
+    upgrade.trace.route = 'preview';
+    upgrade.trace.sandbox = receiver.preview.target?.id;
+    previews.upgrade(receiver.preview, request, socket, head, upgrade);
   }
 
   return {
@@ -332,20 +350,9 @@ export function openApi(options: ApiOptions): Api {
         if (cause !== undefined) log.error({ err: cause, path: safePath(request.url) }, 'upgrade');
         upgrade.refused(refuseUpgrade(socket, error));
       };
-      inRequest({ fail: () => socket.destroy() }, () => {
-        try {
-          const problem = malformed(request, { upgrade: true });
-          if (problem) throw problem;
-          const receiver = receiverOf(request);
-          if (!receiver) return sockets.upgrade(request, socket, head, upgrade);
-          if ('claim' in receiver) return e2b.upgrade(receiver.claim, request, socket, head, upgrade);
-          upgrade.trace.route = 'preview';
-          upgrade.trace.sandbox = receiver.preview.target?.id;
-          previews.upgrade(receiver.preview, request, socket, head, upgrade);
-        } catch (error) {
-          refuse(error);
-        }
-      });
+      inRequest({ fail: () => socket.destroy() }, () =>
+        inBackground(upgradeTo(request, socket, head, upgrade), refuse),
+      );
     },
     unhandled: metrics.unhandled,
     close() {

@@ -1,23 +1,24 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../backends/backend.ts';
 import type { Policy } from '../policy/policy.ts';
-import type { Database } from '../records/database.ts';
-import type { ProjectRecords } from '../records/projects.ts';
-import type { SandboxRecords } from '../records/sandboxes.ts';
+import type { QuotaBounds } from '../policy/quota-bounds.ts';
+import type { LeaseHolder } from '../records/leases/lease-holder.ts';
+import type { Records } from '../records/records.ts';
 import type { Store } from '../storage/store.ts';
 import type { PressureSettings } from './capacity/pressure.ts';
-import type { EventLog } from './events/event-log.ts';
 import type { WebhooksOptions } from './events/webhooks/webhooks.ts';
-import type { PreviewTokens } from './tenants/preview-tokens.ts';
-import type { TokenEpochs } from './tenants/token-epochs.ts';
 
 export interface ControlOptions {
   backend: Backend;
-  database: Database;
-  sandboxes: SandboxRecords;
-  projects: ProjectRecords;
-  events: EventLog;
-  previews: PreviewTokens;
+  /** Closed with the control plane. */
+  records: Records;
+  /**
+   * Keeps other servers on the same database from changing a sandbox that this one changes. Not needed where no
+   * other server can open the records.
+   */
+  leases?: LeaseHolder;
+  /** The operator's defaults and maxima of quotas. Default: none. */
+  quotaBounds?: QuotaBounds;
   /** The URL of a sandbox's port, as the API shows it. */
   previewUrl(id: SandboxId, port: number): string;
   /** The store of archived sandboxes. Without it none is archived. Closed with the control plane. */
@@ -36,8 +37,7 @@ export interface ControlOptions {
   reclaimUnusedMs?: number;
   /** Where command logs and files for template builds are kept. */
   directories: { logs: string; buildFiles: string };
-  /** How often tokens were revoked. Default: read from the records. */
-  epochs?: TokenEpochs;
+
   webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
   /** Makes an archive of the records; see `OperatorVerbs.backup`. Without it backups are refused. */
   takeBackup?(options: { signal: AbortSignal; withKey: boolean }): Promise<AsyncIterable<Uint8Array>>;

@@ -18,7 +18,7 @@
  * Errors are `CayError`s with closed codes. Their messages name fields of the request.
  *
  * ```ts
- * const control = await openControl({ backend, database, sandboxes, projects, events, previews, … });
+ * const control = await openControl({ backend, records, previewUrl, directories });
  * const me: Principal = { project: project.id, key: key.id, role: 'member' };
  * const { sandbox } = await control.create(me, CreateSandboxSchema.parse({ name: 'box' }));
  * const { guest } = await control.enter(me, 'box');
@@ -45,8 +45,8 @@ import type { Builds } from './templates/builds/build.ts';
 import type { TemplateVerbs } from './templates/template.ts';
 import type { KeyVerbs } from './tenants/key-verbs.ts';
 import type { Principal } from './tenants/principal.ts';
+import type { TokenEpochRecords } from '../records/tables/token-epochs.ts';
 import type { ProjectVerbs } from './tenants/project-verbs.ts';
-import type { TokenEpochs } from './tenants/token-epochs.ts';
 
 export type { EnteredSandbox } from './sandboxes/sandbox.ts';
 export type { Comparison } from './snapshots/snapshot.ts';
@@ -55,7 +55,7 @@ export type { Comparison } from './snapshots/snapshot.ts';
 export interface TokenSource {
   /** A secret of this installation. Each surface has its own. */
   secret(surface: 'e2b'): Uint8Array;
-  readonly epochs: Pick<TokenEpochs, 'ofProject' | 'ofSandbox'>;
+  readonly epochs: Pick<TokenEpochRecords, 'ofProject' | 'ofSandbox' | 'revoked'>;
 }
 
 /** Verbs for those who run the server. */
@@ -67,7 +67,7 @@ export interface OperatorVerbs {
   health(principal: Principal): Promise<Health>;
   /** Whether records and backend answer. */
   ready(): Promise<{ records: boolean; backend: boolean }>;
-  metrics(): ControlMetrics;
+  metrics(): Promise<ControlMetrics>;
   /** What sandboxes can do here, and what the operator allows. */
   capabilities(options?: CallScope): Promise<Capabilities>;
   /** Adds a failure in the background to the recent errors. */
@@ -85,7 +85,7 @@ export interface OperatorVerbs {
     options: { signal: AbortSignal; withKey: boolean },
   ): Promise<AsyncIterable<Uint8Array>>;
   /** Sandboxes by state, of one project or of all. */
-  counts(project?: string): Record<string, number>;
+  counts(project?: string): Promise<Record<string, number>>;
 }
 
 export interface Control

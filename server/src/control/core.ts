@@ -6,30 +6,40 @@
 import type { Capabilities, SandboxId } from '@cay/sdk/protocol';
 import type { ArchiveSeal, Backend } from '../backends/backend.ts';
 import { openClock, type Clock } from '../lib/clock.ts';
+import { inBackground } from '../lib/in-background.ts';
 import { DEFAULT_POLICY, type Policy } from '../policy/policy.ts';
-import type { Database } from '../records/database.ts';
-import { forkRecords, type ForkRecords } from '../records/forks.ts';
-import type { ProjectRecords } from '../records/projects.ts';
-import type { SandboxRecords, SandboxRow } from '../records/sandboxes.ts';
-import { installationSecret } from '../records/secrets.ts';
-import { snapshotRecords, type SnapshotRecords } from '../records/snapshots.ts';
-import { templateRecords, type TemplateRecords } from '../records/templates.ts';
+import type { EventAppender } from '../records/events/events.ts';
+import type { Records } from '../records/records.ts';
+import type { SandboxRow } from '../records/tables/sandbox-row.ts';
 import type { Store } from '../storage/store.ts';
 import { openPressure, type Pressure } from './capacity/pressure.ts';
 import { openRecentErrors, type RecentErrors } from './capacity/recent-errors.ts';
 import { commandLimit, type CommandLimit } from './commands/command-limit.ts';
 import { openCommandLogs, type CommandLogs } from './commands/command-logs.ts';
-import type { EventLog } from './events/event-log.ts';
 import type { ControlOptions } from './control-options.ts';
 import { platformCapabilities } from './placement/placement.ts';
 import { openActivity, type Activity } from './sandboxes/activity.ts';
 import { openLookup, type SandboxLookup } from './sandboxes/lookup.ts';
 import { openOperations, type Operations } from './sandboxes/operations.ts';
 import { archiveSeal } from './snapshots/archive-seal.ts';
-import { idempotency, type Idempotency } from './tenants/idempotency.ts';
+import { openIdempotency, type Idempotency } from './tenants/idempotency.ts';
+import { previewTokens, type PreviewTokens } from './tenants/preview-tokens.ts';
 import type { Principal } from './tenants/principal.ts';
+import { openProjects, type Projects } from './tenants/projects.ts';
 import { quotaLedger, type QuotaLedger } from './tenants/quota-ledger.ts';
 import { openReservations } from './tenants/reservations.ts';
+
+/**
+ * Appends an event of a sandbox. `on` is the transaction that records the change, with which the event is kept
+ * or not; or the records, for what changes no record.
+ */
+export type RecordEvent = (
+  on: { readonly events: EventAppender },
+  type: string,
+  row: Pick<SandboxRow, 'id' | 'project'>,
+  principal: Principal | undefined,
+  data?: Record<string, unknown>,
+) => Promise<void>;
 
 export interface Core {
   readonly backend: Backend;
@@ -38,8 +48,11 @@ export interface Core {
   capabilitiesOf(platform: string | undefined): Promise<Capabilities>;
   /** What the operator allows callers to ask for. */
   readonly policy: Policy;
-  readonly records: ControlRecords;
+  readonly records: Records;
+  readonly projects: Projects;
+  readonly idempotency: Idempotency;
   readonly lookup: SandboxLookup;
+  readonly previews: PreviewTokens;
   readonly operations: Operations;
   readonly activity: Activity;
   readonly commandLimit: CommandLimit;
@@ -48,14 +61,7 @@ export interface Core {
   /** The store of archived sandboxes, if there is one, and the signature of this installation's archives. */
   readonly archives: { readonly store: Store | undefined; readonly seal: ArchiveSeal };
   readonly clock: Clock;
-  readonly events: EventLog;
-  /** Appends an event of a sandbox. In a transaction it is kept exactly if the transaction is. */
-  recordEvent(
-    type: string,
-    row: Pick<SandboxRow, 'id' | 'project'>,
-    principal: Principal | undefined,
-    data?: Record<string, unknown>,
-  ): void;
+  readonly recordEvent: RecordEvent;
   /** The recorded output of commands. It records nothing before it is started. */
   readonly commandLogs: CommandLogs;
   /** Records what the sandbox's commands have written so far, before their processes end. */
@@ -69,18 +75,9 @@ export interface Core {
   readonly closing: AbortSignal;
 }
 
-export interface ControlRecords {
-  readonly database: Database;
-  readonly sandboxes: SandboxRecords;
-  readonly snapshots: SnapshotRecords;
-  readonly templates: TemplateRecords;
-  readonly forks: ForkRecords;
-  readonly projects: ProjectRecords;
-  readonly idempotency: Idempotency;
-}
-
 export async function openCore(options: ControlOptions, closing: AbortSignal): Promise<Core> {
-  const { backend, database, events, policy = DEFAULT_POLICY, previews, previewUrl } = options;
+  const { backend, records, policy = DEFAULT_POLICY, previewUrl } = options;
+  const { events } = records;
   const clock = openClock({ now: options.now, monotonic: options.monotonic });
   const recentErrors = openRecentErrors(clock.now);
   const reporter = (part: string) => (error: unknown) => {
@@ -88,42 +85,35 @@ export async function openCore(options: ControlOptions, closing: AbortSignal): P
     options.onError?.(error, part);
   };
   const onError = reporter('control');
-  const { sandboxes, projects } = options;
-  const snapshots = snapshotRecords(database);
-  const activity = openActivity({ save: sandboxes.used, clock, onError });
-  const reservations = openReservations(sandboxes);
+  const projects = openProjects(options.quotaBounds);
+  const activity = openActivity({ save: records.sandboxes.used, clock, onError });
+  const reservations = openReservations();
   const pressure = await openPressure({
     backend,
     dataDir: options.dataDir,
     settings: options.pressure,
-    promised: reservations.promised,
+    promised: (tx, reserved) => reservations.promised(tx ?? records, reserved),
     onChange(resource, { level, share, free, total }, before) {
       const data = { resource, level, before, share: Math.round(share * 1000) / 1000, free, total };
-      if (!closing.aborted) events.append({ type: 'pressure.changed', data });
+      if (!closing.aborted) inBackground(events.append({ type: 'pressure.changed', data }), onError);
     },
     now: clock.now,
     onError,
   });
-  const quota = quotaLedger({ reservations, projects, write: pressure.write });
-  quota.counts('snapshots', 'snapshots', (project) => snapshots.usage(project).count);
-  quota.counts('snapshotBytes', 'snapshots', (project) => snapshots.usage(project).bytes);
-  quota.counts('snapshotBytes', 'hibernated', (project) => sandboxes.imageBytes(project));
-  const records: ControlRecords = {
-    database,
-    sandboxes,
-    snapshots,
-    templates: templateRecords(database),
-    forks: forkRecords(database),
-    projects,
-    idempotency: idempotency(database, { now: clock.now, ageing: clock.ageing, quota }),
-  };
+  const quota = quotaLedger({ records, reservations, projects, write: pressure.write });
+  quota.counts('snapshots', 'snapshots', async (project, on) => (await on.snapshots.usage(project)).count);
+  quota.counts(
+    'snapshotBytes',
+    'snapshots',
+    async (project, on) => (await on.snapshots.usage(project)).bytes,
+  );
+  quota.counts('snapshotBytes', 'hibernated', (project, on) => on.sandboxes.imageBytes(project));
   const capabilities = await backend.capabilities();
+  const previews = previewTokens(await records.secrets.get('previews'));
   const commandLogs = openCommandLogs({
     directory: options.directories.logs,
-    database,
-    sandboxes,
+    records,
     connect: (id, call) => backend.connect(id, call),
-    events,
     quota,
     mostRunning: policy.maxima.commands,
     onError: reporter('command logs'),
@@ -134,17 +124,19 @@ export async function openCore(options: ControlOptions, closing: AbortSignal): P
     capabilitiesOf: platformCapabilities(backend, capabilities),
     policy,
     records,
-    lookup: openLookup({ sandboxes, activity, previews, previewUrl }),
-    operations: openOperations(),
+    projects,
+    idempotency: openIdempotency(records, quota),
+    lookup: openLookup({ records, activity, previews, previewUrl }),
+    previews,
+    operations: openOperations({ records, leases: options.leases, onError }),
     activity,
     commandLimit: commandLimit(policy.maxima.commands),
     quota,
     pressure,
-    archives: { store: options.archives, seal: archiveSeal(installationSecret(database, 'archives')) },
+    archives: { store: options.archives, seal: archiveSeal(await records.secrets.get('archives')) },
     clock,
-    events,
-    recordEvent: (type, row, principal, data = {}) =>
-      events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data }),
+    recordEvent: (on, type, row, principal, data = {}) =>
+      on.events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data }),
     commandLogs,
     drainLogs: commandLogs.drain,
     recentErrors,

@@ -37,7 +37,7 @@ describe('the control plane', () => {
     await control.remove(principal, 'box');
     await control.remove(principal, 'box');
     expect(await phase(sandbox.id)).toBe('absent');
-    expect(events.list({}).map(({ type }) => type)).toEqual([
+    expect((await events.list({})).map(({ type }) => type)).toEqual([
       'sandbox.created',
       'sandbox.stopped',
       'sandbox.started',
@@ -59,7 +59,7 @@ describe('the control plane', () => {
     const { control, principal } = await place.open(failing);
     const create = () => control.create(principal, asked({ name: 'box' }), { idempotencyKey: 'k' });
     await expect(create()).rejects.toMatchObject({ code: 'unavailable' });
-    expect(control.list(principal, { limit: 10 }).sandboxes).toEqual([]);
+    expect((await control.list(principal, { limit: 10 })).sandboxes).toEqual([]);
     fail = false;
     expect((await create()).created).toBe(true);
     await control.close();
@@ -71,9 +71,9 @@ describe('the control plane', () => {
       clock.nowMs += 1;
       await control.create(principal, asked({ name: `box-${i}`, labels: { parity: String(i % 2) } }));
     }
-    const first = control.list(principal, { limit: 2 });
-    const second = control.list(principal, { limit: 2, cursor: first.nextCursor! });
-    const third = control.list(principal, { limit: 2, cursor: second.nextCursor! });
+    const first = await control.list(principal, { limit: 2 });
+    const second = await control.list(principal, { limit: 2, cursor: first.nextCursor! });
+    const third = await control.list(principal, { limit: 2, cursor: second.nextCursor! });
     expect([first, second, third].flatMap(({ sandboxes }) => sandboxes.map(({ name }) => name))).toEqual([
       'box-4',
       'box-3',
@@ -82,12 +82,12 @@ describe('the control plane', () => {
       'box-0',
     ]);
     expect(third.nextCursor).toBeNull();
-    expect(control.list(principal, { limit: 10, label: 'parity=1' }).sandboxes).toHaveLength(2);
+    expect((await control.list(principal, { limit: 10, label: 'parity=1' })).sandboxes).toHaveLength(2);
     await control.stop(principal, 'box-0');
     expect(
-      control.list(principal, { limit: 10, state: 'stopped' }).sandboxes.map(({ name }) => name),
+      (await control.list(principal, { limit: 10, state: 'stopped' })).sandboxes.map(({ name }) => name),
     ).toEqual(['box-0']);
-    expect(() => control.list(principal, { limit: 1, cursor: 'bad' })).toThrow(CayError);
+    await expect(control.list(principal, { limit: 1, cursor: 'bad' })).rejects.toThrow(CayError);
     await control.close();
   });
 
@@ -106,9 +106,9 @@ describe('the control plane', () => {
     clock.nowMs += 60_001;
     // Any change makes the timer read the clock again.
     await control.update(principal, staying.id, { labels: {} });
-    await expect.poll(() => control.get(principal, stopping.id).state).toBe('stopped');
+    await expect.poll(async () => (await control.get(principal, stopping.id)).state).toBe('stopped');
     await expect.poll(() => phase(going.id)).toBe('absent');
-    expect(control.get(principal, staying.id).state).toBe('active');
+    expect((await control.get(principal, staying.id)).state).toBe('active');
     await control.close();
   });
 
@@ -117,7 +117,7 @@ describe('the control plane', () => {
     const { sandbox } = await control.create(principal, asked());
     backend.crash(sandbox.id, 'oom_killed');
     await expect
-      .poll(() => control.get(principal, sandbox.id))
+      .poll(async () => await control.get(principal, sandbox.id))
       .toMatchObject({ state: 'failed', reason: 'oom_killed' });
     expect((await control.start(principal, sandbox.id)).state).toBe('active');
     await control.close();
@@ -130,7 +130,7 @@ describe('a control plane that was killed', () => {
     const first = await place.open(stuck.backend);
     void first.control.create(first.principal, asked({ name: 'box' }), { idempotencyKey: 'k' });
     await stuck.reached;
-    first.kill();
+    await first.kill();
     const { control, principal } = await place.open(backend);
     const { sandbox, created } = await control.create(principal, asked({ name: 'box' }), {
       idempotencyKey: 'k',
@@ -147,9 +147,9 @@ describe('a control plane that was killed', () => {
     const { sandbox } = await first.control.create(first.principal, asked());
     void first.control.remove(first.principal, sandbox.id);
     await stuck.reached;
-    first.kill();
+    await first.kill();
     const { sandboxes } = await place.open(backend);
-    await expect.poll(() => sandboxes.get(sandbox.id)).toBeUndefined();
+    await expect.poll(async () => await sandboxes.get(sandbox.id)).toBeUndefined();
     expect(await phase(sandbox.id)).toBe('absent');
   });
 
@@ -159,9 +159,9 @@ describe('a control plane that was killed', () => {
     const { sandbox } = await first.control.create(first.principal, asked());
     void first.control.stop(first.principal, sandbox.id);
     await stuck.reached;
-    first.kill();
+    await first.kill();
     const { control, principal } = await place.open(backend);
-    expect(control.get(principal, sandbox.id).state).toBe(done ? 'stopped' : 'active');
+    expect((await control.get(principal, sandbox.id)).state).toBe(done ? 'stopped' : 'active');
     await control.close();
   });
 
@@ -170,13 +170,16 @@ describe('a control plane that was killed', () => {
     const { sandbox: started } = await first.control.create(first.principal, asked());
     const { sandbox: crashed } = await first.control.create(first.principal, asked());
     await first.control.stop(first.principal, started.id);
-    const { spec } = first.sandboxes.get(started.id)!;
-    first.kill();
+    const { spec } = (await first.sandboxes.get(started.id))!;
+    await first.kill();
     await backend.ensure(started.id, spec);
     await backend.remove(crashed.id);
     const { control, principal } = await place.open(backend);
-    await expect.poll(() => control.get(principal, started.id).state).toBe('active');
-    expect(control.get(principal, crashed.id)).toMatchObject({ state: 'failed', reason: 'removed_outside' });
+    await expect.poll(async () => (await control.get(principal, started.id)).state).toBe('active');
+    expect(await control.get(principal, crashed.id)).toMatchObject({
+      state: 'failed',
+      reason: 'removed_outside',
+    });
     await control.close();
   });
 
@@ -188,13 +191,13 @@ describe('a control plane that was killed', () => {
     const { sandbox } = await first.control.create(first.principal, asked({ onBoot }));
     const { sandbox: frozen } = await first.control.create(first.principal, asked({ onBoot }));
     await first.control.pause(first.principal, frozen.id, { as: 'frozen' });
-    first.kill();
+    await first.kill();
     backend.crash(sandbox.id, 'host_restarted');
     backend.crash(frozen.id, 'host_restarted');
     const { control, principal } = await place.open(backend);
-    await expect.poll(() => control.get(principal, sandbox.id).state).toBe(state);
-    await expect.poll(() => control.get(principal, frozen.id).state).toBe(state);
-    if (onBoot === 'stay') expect(control.get(principal, sandbox.id).reason).toBe('host_restarted');
+    await expect.poll(async () => (await control.get(principal, sandbox.id)).state).toBe(state);
+    await expect.poll(async () => (await control.get(principal, frozen.id)).state).toBe(state);
+    if (onBoot === 'stay') expect((await control.get(principal, sandbox.id)).reason).toBe('host_restarted');
     await control.close();
   });
 
@@ -202,7 +205,7 @@ describe('a control plane that was killed', () => {
     const other = installation();
     const stranger = await other.open(backend);
     const { sandbox } = await stranger.control.create(stranger.principal, asked());
-    stranger.kill();
+    await stranger.kill();
     other.remove();
     const { control } = await place.open(backend);
     expect(await phase(sandbox.id)).toBe('absent');

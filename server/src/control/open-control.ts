@@ -6,14 +6,12 @@
  */
 import { openHistogram, type Histogram } from '../lib/histogram.ts';
 import { policyFacts } from '../policy/policy.ts';
-import { keyRecords } from '../records/keys.ts';
-import { installationSecret } from '../records/secrets.ts';
 import { openArchiving } from './pausing/archive.ts';
 import { PRESSURE_DEFAULTS } from './capacity/pressure.ts';
 import { controlMetrics } from './capacity/control-metrics.ts';
 import { watchHealth } from './capacity/health.ts';
 import { openRelief } from './capacity/relief.ts';
-import { commandKeys } from './commands/command-keys.ts';
+import { openCommandKeys } from './commands/command-keys.ts';
 import { openCommands } from './commands/open-commands.ts';
 import type { ControlOptions } from './control-options.ts';
 import type { Control, OperatorVerbs } from './control.ts';
@@ -64,7 +62,6 @@ import { openBuilds } from './templates/builds/builds.ts';
 import { templateVerbs } from './templates/template-verbs.ts';
 import { keyVerbs } from './tenants/key-verbs.ts';
 import { projectVerbs } from './tenants/project-verbs.ts';
-import { tokenEpochs } from './tenants/token-epochs.ts';
 
 export type { Control } from './control.ts';
 export type { ControlOptions } from './control-options.ts';
@@ -74,13 +71,13 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const core = await openCore(options, closing.signal);
   const parts = buildParts(core, options);
   const { sandboxes, snapshots } = core.records;
-  rememberPlacements(core.backend, [...sandboxes.list({}), ...snapshots.all()]);
-  lowerTimeouts(core);
+  rememberPlacements(core.backend, [...(await sandboxes.list({})), ...(await snapshots.all())]);
+  await lowerTimeouts(core);
   // Watched before the recovery lists sandboxes, so that no change falls in between.
   const changes = core.backend.watch({ signal: closing.signal });
   await recover(parts);
   followBackend(changes, parts).catch(core.onError);
-  start(parts, options);
+  await start(parts, options);
   return { ...(await verbs(parts, options)), close: () => close(parts, closing, options) };
 }
 
@@ -119,14 +116,7 @@ function buildParts(core: Core, options: ControlOptions) {
   const forkChildren = openForkChildren({ ...core, destroyer, maker, registry });
   const planning = openPlanning({ ...core, registry });
   const guestAccess = openGuestAccess({ ...core, maker, waker });
-  const health = watchHealth({
-    ...core,
-    errors: core.recentErrors,
-    records: () => void records.database.get('SELECT count(*) FROM projects'),
-    counts: sandboxes.counts,
-    now: clock.now,
-  });
-  const epochs = options.epochs ?? tokenEpochs(records.database);
+  const health = watchHealth({ ...core, errors: core.recentErrors, now: clock.now });
   /** What has to stop before the rest of the control plane. */
   const closers: { close(): Promise<void> }[] = [core.commandLogs];
   return {
@@ -135,8 +125,6 @@ function buildParts(core: Core, options: ControlOptions) {
     commandTimes: openHistogram(),
     createTimes: openHistogram(),
     destroyer,
-    epochs,
-    keys: keyRecords(records.database),
     expiry,
     forkChildren,
     guestAccess,
@@ -163,12 +151,13 @@ function buildParts(core: Core, options: ControlOptions) {
  * An earlier server may have allowed longer timeouts. They are lowered at once, because this server enforces
  * them; limits of processes are lowered at the next start.
  */
-function lowerTimeouts({ clock, policy, recordEvent, records: { database, sandboxes } }: Core): void {
+async function lowerTimeouts({ clock, policy, recordEvent, records }: Core): Promise<void> {
   const { timeoutMs: longest } = policy.maxima;
   if (longest === null) return;
-  database.transaction(() => {
-    for (const row of sandboxes.lowerTimeouts(longest, clock.now()))
-      recordEvent('sandbox.updated', row, undefined, { fields: ['timeoutMs'], cause: 'policy' });
+  await records.transaction(async (tx) => {
+    const data = { fields: ['timeoutMs'], cause: 'policy' };
+    for (const row of await tx.sandboxes.lowerTimeouts(longest, clock.now()))
+      await recordEvent(tx, 'sandbox.updated', row, undefined, data);
   });
 }
 
@@ -176,36 +165,35 @@ async function recover(parts: Parts): Promise<void> {
   await undoForks(parts);
   await recoverSandboxes(parts);
   await recoverSnapshots(parts);
-  finishForks(parts);
+  await finishForks(parts);
 }
 
-function start(
+async function start(
   parts: Parts,
   { pressure: { reclaim = PRESSURE_DEFAULTS.reclaim } = {} }: ControlOptions,
-): void {
+): Promise<void> {
   parts.expiry.start(expireSandbox(parts));
   parts.retention.start();
   parts.idling.start();
   parts.reconciling.start();
-  parts.commandLogs.start();
+  await parts.commandLogs.start();
   if (reclaim) parts.relief.start();
 }
 
 async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Control, 'close'>> {
   const { policy, records, pausing, reporter } = parts;
   // Opened after the recovery: from now on it delivers events.
-  const webhooks = openWebhooks({
+  const webhooks = await openWebhooks({
     ...options.webhooks,
-    database: records.database,
-    events: parts.events,
+    records,
     quota: parts.quota,
-    secret: installationSecret(records.database, 'webhooks'),
+    secret: await records.secrets.get('webhooks'),
     onError: reporter('webhooks'),
   });
   parts.closers.push(webhooks);
   const control = {
     policy,
-    ...sandboxCalls(parts, options),
+    ...sandboxCalls(parts),
     ...snapshotVerbs(parts),
     ...importVerb(parts),
     ...compareVerb(parts),
@@ -215,12 +203,12 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     resume: pausing.resume,
     lease: pausing.lease,
     ...templateVerbs(parts),
-    ...tenantVerbs({ ...parts, webhooks }),
+    ...(await tenantVerbs({ ...parts, webhooks })),
     ...operatorVerbs({ ...parts, webhooks }, options),
   };
   const builds = await openBuilds({
     control,
-    database: records.database,
+    records,
     directory: options.directories.buildFiles,
     quota: parts.quota,
     onError: reporter('builds'),
@@ -231,11 +219,10 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
 }
 
 /** Sandboxes and the commands in them. */
-function sandboxCalls(parts: Parts, { previews }: ControlOptions) {
-  const { activity, backend, clock, commandLogs, events, guestAccess, lookup, onError, quota, records } =
-    parts;
+function sandboxCalls(parts: Parts) {
+  const { activity, backend, commandLogs, guestAccess, lookup, onError, quota, records } = parts;
   const ofSandboxes = sandboxVerbs(parts);
-  const ports = portVerbs({ ...parts, previews });
+  const ports = portVerbs(parts);
   const { create } = createVerb({ ...parts, start: ofSandboxes.start });
   return {
     ...ofSandboxes,
@@ -245,13 +232,13 @@ function sandboxCalls(parts: Parts, { previews }: ControlOptions) {
     create: timed(parts.createTimes, create),
     commands: openCommands({
       find: lookup.find,
-      enter: (principal, ref) => guestAccess.enter(lookup.find(principal, ref).id),
+      enter: async (principal, ref) => guestAccess.enter((await lookup.find(principal, ref)).id),
       connect: (id, call) => backend.connect(id, call),
       attend: (id) => activity.hold(id, 'client'),
       expose: ports.expose,
       sandboxes: records.sandboxes,
-      events,
-      keys: commandKeys(records.database, { now: clock.now, ageing: clock.ageing, quota }),
+      events: records.events,
+      keys: openCommandKeys(records, quota),
       logs: commandLogs,
       onStarted: (seconds) => parts.commandTimes.observe(seconds),
       onError,
@@ -260,26 +247,20 @@ function sandboxCalls(parts: Parts, { previews }: ControlOptions) {
 }
 
 /** Projects, keys, events and webhooks. */
-function tenantVerbs({ epochs, events, keys, quota, records, webhooks }: Parts & { webhooks: Webhooks }) {
-  const { database, idempotency, projects } = records;
+async function tenantVerbs(parts: Parts & { webhooks: Webhooks }) {
+  const { idempotency, projects, records, webhooks } = parts;
+  const secrets = { e2b: await records.secrets.get('e2b') };
   return {
-    events: eventVerbs({ events, keys }),
+    events: eventVerbs(records),
     webhooks: webhookVerbs(webhooks, idempotency),
-    keys: keyVerbs({
-      keys,
-      projects,
-      epochs,
-      events,
-      idempotency,
-      secret: installationSecret(database, 'keys'),
-    }),
-    projects: projectVerbs({ projects, keys, quota, epochs, events, idempotency }),
-    tokens: { secret: (surface: 'e2b') => installationSecret(database, surface), epochs },
+    keys: keyVerbs({ records, projects, idempotency, secret: await records.secrets.get('keys') }),
+    projects: projectVerbs(parts),
+    tokens: { secret: (surface: keyof typeof secrets) => secrets[surface], epochs: records.tokenEpochs },
   };
 }
 
 function operatorVerbs(parts: Parts & { webhooks: Webhooks }, { takeBackup }: ControlOptions): OperatorVerbs {
-  const { backend, events, health, policy, pressure, quota, records, webhooks } = parts;
+  const { backend, health, policy, pressure, projects, quota, records, webhooks } = parts;
   return {
     ...sweepVerbs(parts),
     health: (principal) => health.check(principal.role === 'admin' ? undefined : principal.project),
@@ -290,15 +271,15 @@ function operatorVerbs(parts: Parts & { webhooks: Webhooks }, { takeBackup }: Co
       policy: policyFacts(policy),
     }),
     metrics: controlMetrics({
-      counts: () => records.sandboxes.counts(),
+      records,
       pressure,
       creates: parts.createTimes.snapshot,
       commandStarts: parts.commandTimes.snapshot,
-      projects: records.projects,
+      projects,
       quota,
       webhooks: webhooks.counts,
     }),
-    backup: backupVerb(events, takeBackup),
+    backup: backupVerb(records.events, takeBackup),
     counts: records.sandboxes.counts,
   };
 }
@@ -316,20 +297,24 @@ function timed<A extends unknown[], T>(
   };
 }
 
-async function close(parts: Parts, closing: AbortController, { archives }: ControlOptions): Promise<void> {
+async function close(
+  parts: Parts,
+  closing: AbortController,
+  { archives, leases }: ControlOptions,
+): Promise<void> {
   await Promise.all(parts.closers.map((part) => part.close()));
   closing.abort();
-  parts.idling.close();
   parts.pressure.close();
   parts.health.close();
-  parts.expiry.stop();
+  await parts.idling.close();
+  await parts.expiry.stop();
   await parts.relief.close();
   await parts.reconciling.close();
   await parts.maker.settled();
   await parts.retention.close();
-  parts.activity.close();
+  await parts.activity.close();
   await parts.backend.close();
   await archives?.close();
-  parts.events.close();
-  parts.records.database.close();
+  await leases?.close();
+  await parts.records.close();
 }

@@ -44,14 +44,14 @@ describe('transitions', () => {
     const step = fc.tuple(verb, fc.integer({ min: 0, max: 2 }), fc.integer({ min: 0, max: 12 }));
     const memory = memoryBackend();
     const backend = hibernatingBackend(memory);
-    const { control, principal, errors, database } = await place.open(backend);
+    const { control, principal, errors, sql } = await place.open(backend);
 
     const operations: Record<string, (name: string) => Promise<unknown>> = {
       create: (name) => control.create(principal, asked({ name, getOrCreate: true })),
       start: (name) => control.start(principal, name),
       stop: (name) => control.stop(principal, name),
       remove: (name) => control.remove(principal, name),
-      crash: async (name) => memory.crash(control.get(principal, name).id),
+      crash: async (name) => memory.crash((await control.get(principal, name)).id),
       snapshot: (name) => control.snapshot(principal, name, {}),
       turn: (name) => control.turn(principal, name, {}),
       rollback: (name) => control.rollback(principal, name, { to: 1 }),
@@ -100,11 +100,11 @@ describe('transitions', () => {
             }
           }),
         );
-        const rows = () => control.list(principal, { limit: 100 }).sandboxes;
+        const rows = async () => (await control.list(principal, { limit: 100 })).sandboxes;
         await expect
           .poll(async () =>
             Promise.all(
-              rows().map(async ({ id, state, pausedAs }) => {
+              (await rows()).map(async ({ id, state, pausedAs }) => {
                 const { phase } = await backend.observe(id);
                 return agrees[pausedAs ?? state].includes(phase)
                   ? 'agrees'
@@ -113,13 +113,13 @@ describe('transitions', () => {
             ),
           )
           .toSatisfy((seen: string[]) => seen.every((text) => text === 'agrees'));
-        for (const { id } of rows()) await control.remove(principal, id);
-        for (const { id } of control.snapshots(principal, { limit: 1000 }).snapshots)
+        for (const { id } of await rows()) await control.remove(principal, id);
+        for (const { id } of (await control.snapshots(principal, { limit: 1000 })).snapshots)
           await control.removeSnapshot(principal, id);
         expect(await backend.list()).toEqual([]);
         expect(await backend.snapshots()).toEqual([]);
         expect(place.archived()).toEqual([]);
-        expect(database.all('SELECT id FROM snapshots UNION SELECT id FROM forks')).toEqual([]);
+        expect(sql('SELECT id FROM snapshots UNION SELECT id FROM forks')).toEqual([]);
       }),
       { numRuns: 60 },
     );

@@ -64,6 +64,14 @@ export const quantity = checked((given) => {
   if (!QUANTITY.test(given)) throw new units.UnitError('must be an amount such as 16, 500m or 64Gi');
 });
 
+/** The address has a password in it: no message repeats it. */
+export const databaseUrl = checked((given) => {
+  if (!/^postgres(ql)?:\/\//.test(given))
+    throw new units.UnitError(
+      'must be the address of a PostgreSQL database: postgres://user:password@host:port/name',
+    );
+});
+
 export function choice<const T extends string>(...known: T[]) {
   return z.enum(known, `must be one of ${known.join(', ')}`);
 }

@@ -7,31 +7,37 @@ import { accessTokens, signatureOf } from './access-tokens.ts';
 const tokens = accessTokens(Buffer.from('of this installation'));
 
 describe('accessTokens()', () => {
-  it('fits one sandbox, one purpose and one installation', () => {
+  it('fits one sandbox, one purpose and one installation', async () => {
     const [id, other] = [newId('sbx'), newId('sbx')];
-    expect(tokens.isEnvd(id, tokens.envd(id))).toBe(true);
-    expect(tokens.isTraffic(id, tokens.traffic(id))).toBe(true);
-    expect(tokens.claimed(tokens.envd(id))).toBe(id);
+    expect(await tokens.isEnvd(id, await tokens.envd(id))).toBe(true);
+    expect(await tokens.isTraffic(id, await tokens.traffic(id))).toBe(true);
+    expect(tokens.claimed(await tokens.envd(id))).toBe(id);
     for (const wrong of [
       undefined,
       '',
-      tokens.envd(other),
-      tokens.traffic(id),
-      accessTokens(Buffer.from('another')).envd(id),
+      await tokens.envd(other),
+      await tokens.traffic(id),
+      await accessTokens(Buffer.from('another')).envd(id),
+      await accessTokens(Buffer.from('of this installation'), async () => 1).envd(id),
     ]) {
-      expect(tokens.isEnvd(id, wrong)).toBe(false);
+      expect(await tokens.isEnvd(id, wrong)).toBe(false);
     }
-    expect(tokens.isTraffic(id, tokens.envd(id))).toBe(false);
+    expect(await tokens.isTraffic(id, await tokens.envd(id))).toBe(false);
   });
 
-  it('fits nothing that differs in a single character', () => {
+  it('fits nothing that differs in a single character', async () => {
     const id = newId('sbx');
-    const token = tokens.envd(id);
-    fc.assert(
-      fc.property(fc.nat(token.length - 1), fc.string({ minLength: 1, maxLength: 1 }), (at, character) => {
-        fc.pre(token[at] !== character);
-        expect(tokens.isEnvd(id, token.slice(0, at) + character + token.slice(at + 1))).toBe(false);
-      }),
+    const token = await tokens.envd(id);
+    await fc.assert(
+      fc.asyncProperty(
+        fc.nat(token.length - 1),
+        fc.string({ minLength: 1, maxLength: 1 }),
+        async (at, character) => {
+          fc.pre(token[at] !== character);
+          const changed = token.slice(0, at) + character + token.slice(at + 1);
+          expect(await tokens.isEnvd(id, changed)).toBe(false);
+        },
+      ),
     );
   });
 
@@ -43,17 +49,16 @@ describe('accessTokens()', () => {
         fc.constantFrom('read', 'write' as const),
         fc.string(),
         async (path, operation, user) => {
-          const theirs = await getSignature({
-            path,
-            operation: operation as 'read',
-            user,
-            envdAccessToken: tokens.envd(id),
-          });
+          const envdAccessToken = await tokens.envd(id);
+          const theirs = await getSignature({ path, operation: operation as 'read', user, envdAccessToken });
           const signed = { path, operation: operation as 'read', user };
-          expect(signatureOf(tokens.envd(id), signed)).toBe(theirs.signature);
-          expect(tokens.isSignature(id, signed, theirs.signature)).toBe(true);
-          expect(tokens.isSignature(newId('sbx'), signed, theirs.signature)).toBe(false);
-          expect(tokens.isSignature(id, { ...signed, expiration: 1 }, theirs.signature)).toBe(false);
+          const { signature } = theirs;
+          expect(signatureOf(envdAccessToken, signed)).toBe(signature);
+          expect(await tokens.isSignature(id, signed, signature)).toBe(true);
+          expect(tokens.isSignatureIn(0, id, signed, signature)).toBe(true);
+          expect(tokens.isSignatureIn(1, id, signed, signature)).toBe(false);
+          expect(await tokens.isSignature(newId('sbx'), signed, signature)).toBe(false);
+          expect(await tokens.isSignature(id, { ...signed, expiration: 1 }, signature)).toBe(false);
         },
       ),
       { numRuns: 30 },

@@ -10,15 +10,17 @@ import { parseE2bId, toE2bId } from './sandbox-id.ts';
 
 export interface AccessTokens {
   /** For commands and files. */
-  envd(id: SandboxId): string;
+  envd(id: SandboxId): Promise<string>;
   /** For ports that are not public. */
-  traffic(id: SandboxId): string;
-  isEnvd(id: SandboxId, token: string | undefined): boolean;
-  isTraffic(id: SandboxId, token: string | undefined): boolean;
+  traffic(id: SandboxId): Promise<string>;
+  isEnvd(id: SandboxId, token: string | undefined): Promise<boolean>;
+  isTraffic(id: SandboxId, token: string | undefined): Promise<boolean>;
   /** The sandbox that a token names. The token is not checked. */
   claimed(token: string): SandboxId | undefined;
   /** Whether the signature was made with the sandbox's token. */
-  isSignature(id: SandboxId, signed: SignedFile, signature: string): boolean;
+  isSignature(id: SandboxId, signed: SignedFile, signature: string): Promise<boolean>;
+  /** Whether it was made with the token that the sandbox has in an epoch, for who looks at many. */
+  isSignatureIn(epoch: number, id: SandboxId, signed: SignedFile, signature: string): boolean;
 }
 
 export interface SignedFile {
@@ -31,20 +33,28 @@ export interface SignedFile {
   expiration?: number;
 }
 
-/** `epochOf` gives how often the tokens of a sandbox were revoked. */
-export function accessTokens(secret: Uint8Array, epochOf: (id: SandboxId) => number = () => 0): AccessTokens {
-  const mac = (purpose: string, id: SandboxId) =>
-    createHmac('sha256', secret)
-      .update(inEpoch(`${purpose}:${id}`, epochOf(id)))
+/** `epochOf` resolves how often the tokens of a sandbox were revoked. */
+export function accessTokens(
+  secret: Uint8Array,
+  epochOf: (id: SandboxId) => Promise<number> = async () => 0,
+): AccessTokens {
+  const tokenIn = (epoch: number, purpose: string, id: SandboxId) => {
+    const mac = createHmac('sha256', secret)
+      .update(inEpoch(`${purpose}:${id}`, epoch))
       .digest('hex');
-  const token = (purpose: string, id: SandboxId) => `${toE2bId(id)}_${mac(purpose, id)}`;
+    return `${toE2bId(id)}_${mac}`;
+  };
+  const token = async (purpose: string, id: SandboxId) => tokenIn(await epochOf(id), purpose, id);
   return {
     envd: (id) => token('envd', id),
     traffic: (id) => token('traffic', id),
-    isEnvd: (id, given) => given !== undefined && same(token('envd', id), given),
-    isTraffic: (id, given) => given !== undefined && same(token('traffic', id), given),
+    isEnvd: async (id, given) => given !== undefined && same(await token('envd', id), given),
+    isTraffic: async (id, given) => given !== undefined && same(await token('traffic', id), given),
     claimed: (given) => parseE2bId(given.split('_', 1)[0]!),
-    isSignature: (id, signed, signature) => same(signatureOf(token('envd', id), signed), signature),
+    isSignature: async (id, signed, signature) =>
+      same(signatureOf(await token('envd', id), signed), signature),
+    isSignatureIn: (epoch, id, signed, signature) =>
+      same(signatureOf(tokenIn(epoch, 'envd', id), signed), signature),
   };
 }
 

@@ -73,9 +73,16 @@ export type OwnClaim = Exclude<Claim, { kind: 'preview' }>;
 
 export interface E2b {
   /** Undefined if the request is not for this surface. */
-  claim(request: IncomingMessage, address: PreviewAddress | undefined): Claim | undefined;
+  claim(request: IncomingMessage, address: PreviewAddress | undefined): Promise<Claim | undefined>;
   handle(claim: OwnClaim, request: IncomingMessage, response: ServerResponse): Promise<void>;
-  upgrade(claim: OwnClaim, request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
+  /** Never rejects. */
+  upgrade(
+    claim: OwnClaim,
+    request: IncomingMessage,
+    socket: Duplex,
+    head: Buffer,
+    upgrade: Upgrade,
+  ): Promise<void>;
 }
 
 const ENVD_PORT = 49_983;
@@ -107,8 +114,8 @@ export function openE2b(options: E2bOptions): E2b {
   const suffixes = [...new Set([...options.domains, 'localhost'])].map((domain) => domain.toLowerCase());
   const givenTokens = {
     ...tokens,
-    envd(id: SandboxId) {
-      const token = tokens.envd(id);
+    async envd(id: SandboxId) {
+      const token = await tokens.envd(id);
       signers.tokenGiven(id, token);
       return token;
     },
@@ -135,9 +142,9 @@ export function openE2b(options: E2bOptions): E2b {
     publicUrl: options.publicUrl,
   };
   for (const route of e2bRoutes({ routing, building })) mount(app, route, options);
-  app.notFound(({ env, req }) => {
+  app.notFound(async ({ env, req }) => {
     // Anonymous clients learn nothing about paths, not even that they do not exist.
-    options.authenticator.authenticate(env.incoming);
+    await options.authenticator.authenticate(env.incoming);
     return refuse(
       env.outgoing,
       new CayError('not_found', `There is no ${req.method} ${req.path.slice(0, 200)}`),
@@ -155,7 +162,7 @@ export function openE2b(options: E2bOptions): E2b {
   }
 
   /** The sandbox of a request that names it only by its token or signature. */
-  function meant(request: IncomingMessage): SandboxId | undefined {
+  async function meant(request: IncomingMessage): Promise<SandboxId | undefined> {
     const token = request.headers['x-access-token'];
     if (typeof token === 'string') return tokens.claimed(token);
     const problem = malformedPath(request.url ?? '/');
@@ -165,23 +172,25 @@ export function openE2b(options: E2bOptions): E2b {
     return asked && signers.find(asked.file, asked.signature, networkOf(request.socket.remoteAddress));
   }
 
-  function named(id: string, port: string | undefined, url: string): Claim {
+  async function named(id: string, port: string | undefined, url: string): Promise<Claim> {
     const sandbox = parseE2bId(id);
     const number = port === undefined ? ENVD_PORT : /^\d{1,5}$/.test(port) ? Number(port) : 0;
     if (!sandbox || !(number >= 1 && number <= 65_535)) return { kind: 'impossible' };
     if (number === ENVD_PORT) return { kind: 'envd', id: sandbox };
     const address = { target: { id: sandbox, port: number }, path: url, prefix: '' };
-    return { kind: reach.isExposed(address) ? 'preview' : 'port', address };
+    return { kind: (await reach.isExposed(address)) ? 'preview' : 'port', address };
   }
 
   return {
-    claim(request, address) {
+    async claim(request, address) {
       const { url = '/', headers } = request;
       if (address) {
         if (!address.target || address.prefix !== '') return undefined;
         if (address.target.port === ENVD_PORT) return { kind: 'envd', id: address.target.id };
         const port = { ...address, target: address.target };
-        return reach.has(port) || !reach.exists(port) ? { kind: 'port', address: port } : undefined;
+        return (await reach.has(port)) || !(await reach.exists(port))
+          ? { kind: 'port', address: port }
+          : undefined;
       }
       const { 'e2b-sandbox-id': id, 'e2b-sandbox-port': port } = headers;
       if (typeof id === 'string') return named(id, typeof port === 'string' ? port : undefined, url);
@@ -209,7 +218,7 @@ export function openE2b(options: E2bOptions): E2b {
       if (answerEnvdCors(request, response)) return;
       try {
         if (claim.kind === 'impossible') return notRunning(response);
-        const id = claim.kind === 'envd' ? claim.id : meant(request);
+        const id = claim.kind === 'envd' ? claim.id : await meant(request);
         if (id) return await inside.handle(id, request, response);
         options.anonymous.requireTurn(request);
         const error = new CayError(
@@ -222,7 +231,7 @@ export function openE2b(options: E2bOptions): E2b {
         refuse(response, error);
       }
     },
-    upgrade(claim, request, socket, head, upgrade) {
+    async upgrade(claim, request, socket, head, upgrade) {
       upgrade.trace.route = 'e2bPort';
       if (claim.kind === 'port') return reach.upgrade(claim.address, request, socket, head, upgrade);
       upgrade.refused(refuseUpgrade(socket, new CayError('not_found', 'There is no WebSocket here')));

@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
-import type { Control } from '../../control/control.ts';
+import type { Control, EnteredSandbox } from '../../control/control.ts';
 import { tokenPrincipal } from '../../control/tenants/principal.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import { sendErrorPage, wantsPage } from '../preview/error-page.ts';
@@ -27,13 +27,14 @@ export interface PortAddress extends PreviewAddress {
 
 export interface Ports {
   /** Whether the rules of this file apply to the port. */
-  has(address: PortAddress): boolean;
+  has(address: PortAddress): Promise<boolean>;
   /** Whether there is such a sandbox at all. Visitors of one that is gone are told so. */
-  exists(address: PortAddress): boolean;
+  exists(address: PortAddress): Promise<boolean>;
   /** Whether our own API exposed the port. Then the rules of previews apply. */
-  isExposed(address: PortAddress): boolean;
+  isExposed(address: PortAddress): Promise<boolean>;
   handle(address: PortAddress, request: IncomingMessage, response: ServerResponse): Promise<void>;
-  upgrade: PreviewProxy['upgrade'];
+  /** Never rejects. */
+  upgrade(...given: Parameters<PreviewProxy['upgrade']>): Promise<void>;
 }
 
 export interface PortsOptions {
@@ -64,13 +65,13 @@ export function ports({ control, resumed, tokens, onRefused, previews }: PortsOp
   const gone = new CayError('unavailable', NOT_FOUND);
 
   /** Decides from the headers of the request. The proxy removes tokens before the application sees them. */
-  function admit({ id, port }: PortAddress['target'], request: IncomingMessage): void {
-    const row = control.lookup(id);
+  async function admit({ id, port }: PortAddress['target'], request: IncomingMessage): Promise<void> {
+    const row = await control.lookup(id);
     const { 'x-access-token': access, [TRAFFIC_HEADER]: traffic } = request.headers;
     if (!row) throw gone;
     const given = (header: string | string[] | undefined) =>
       typeof header === 'string' ? header : undefined;
-    const allowed = tokens.isEnvd(id, given(access)) || tokens.isTraffic(id, given(traffic));
+    const allowed = (await tokens.isEnvd(id, given(access))) || (await tokens.isTraffic(id, given(traffic)));
     // A client that reaches the code interpreter runs code, so its port is never public.
     const isOpen = row.labels[PUBLIC_TRAFFIC] === 'true' && port !== INTERPRETER_PORT;
     if (!isOpen && !allowed) {
@@ -101,10 +102,10 @@ export function ports({ control, resumed, tokens, onRefused, previews }: PortsOp
 
   const proxy = previewProxy({
     ...previews,
-    isPrivate: () => false,
+    isPrivate: async () => false,
     control: {
       async preview(id, port) {
-        const row = control.lookup(id);
+        const row = await control.lookup(id);
         if (!row) throw gone;
         await resumed(row);
         const entered = await control.enter(tokenPrincipal(row), id);
@@ -116,21 +117,20 @@ export function ports({ control, resumed, tokens, onRefused, previews }: PortsOp
     },
   });
 
-  function isExposed({ target: { id, port } }: PortAddress): boolean {
-    return control.lookup(id)?.ports.some((exposed) => exposed.port === port) === true;
-  }
+  const exposes = (row: EnteredSandbox | undefined, port: number) =>
+    row?.ports.some((exposed) => exposed.port === port) === true;
 
   return {
-    has(address) {
-      const row = control.lookup(address.target.id);
-      return row !== undefined && isE2bSandbox(row) && !isExposed(address);
+    async has({ target: { id, port } }) {
+      const row = await control.lookup(id);
+      return row !== undefined && isE2bSandbox(row) && !exposes(row, port);
     },
-    exists: ({ target }) => control.lookup(target.id) !== undefined,
-    isExposed,
+    exists: async ({ target }) => (await control.lookup(target.id)) !== undefined,
+    isExposed: async ({ target: { id, port } }) => exposes(await control.lookup(id), port),
     async handle(address, request, response) {
       const { id, port } = address.target;
       try {
-        admit(address.target, request);
+        await admit(address.target, request);
         await proxy.handle(address, request, response);
       } catch (error) {
         if (response.headersSent) return void response.destroy();
@@ -148,9 +148,9 @@ export function ports({ control, resumed, tokens, onRefused, previews }: PortsOp
         });
       }
     },
-    upgrade(address, request, socket, head, upgrade) {
+    async upgrade(address, request, socket, head, upgrade) {
       try {
-        admit(address.target!, request);
+        await admit(address.target!, request);
       } catch (error) {
         const answer = e2bError(error);
         const status = error === gone ? BAD_GATEWAY : answer.status;

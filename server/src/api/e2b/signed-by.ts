@@ -4,7 +4,7 @@
  * one network address is limited, and a found address is remembered.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
-import type { Control } from '../../control/control.ts';
+import type { Control, TokenSource } from '../../control/control.ts';
 import { rateLimit } from '../http/rate-limit.ts';
 import { same, signatureOf, type AccessTokens, type SignedFile } from './access-tokens.ts';
 
@@ -13,7 +13,7 @@ export interface SignedBy {
    * Throws `resource_exhausted` after too many signatures that fit no sandbox. `from` is the network address
    * of the client.
    */
-  find(signed: SignedFile, signature: string, from: string): SandboxId | undefined;
+  find(signed: SignedFile, signature: string, from: string): Promise<SandboxId | undefined>;
   /** Called when a client got the access token of a sandbox. */
   tokenGiven(id: SandboxId, token: string): void;
 }
@@ -35,8 +35,8 @@ const SEARCHES = { perSecond: 20, burst: 40 };
 const LISTED_MS = 60_000;
 
 export function signedBy(
-  control: Pick<Control, 'ids'>,
-  tokens: Pick<AccessTokens, 'envd' | 'isSignature'>,
+  control: Pick<Control, 'ids'> & { tokens: { epochs: Pick<TokenSource['epochs'], 'revoked'> } },
+  tokens: Pick<AccessTokens, 'envd' | 'isSignature' | 'isSignatureIn'>,
   now: () => number = () => performance.now(),
 ): SignedBy {
   /** With their tokens, which are slower to derive than signatures are to check. */
@@ -44,7 +44,7 @@ export function signedBy(
   const remembered = new Map<string, SandboxId>();
   const misses = rateLimit(MISSES, now);
   const searches = rateLimit(SEARCHES, now);
-  let listed: { ids: SandboxId[]; atMs: number } | undefined;
+  let listed: { ids: { id: SandboxId; project: string }[]; atMs: number } | undefined;
 
   function tokenGiven(id: SandboxId, token: string): void {
     recent.delete(id);
@@ -52,35 +52,40 @@ export function signedBy(
     trim(recent, RECENT);
   }
 
-  function everyId(): SandboxId[] {
-    if (!listed || now() - listed.atMs > LISTED_MS) listed = { ids: control.ids(), atMs: now() };
+  async function everyId(): Promise<{ id: SandboxId; project: string }[]> {
+    if (!listed || now() - listed.atMs > LISTED_MS) {
+      const atMs = now();
+      listed = { ids: await control.ids(), atMs };
+    }
     return listed.ids;
   }
 
   /** Checks a match once more, because the token may have been revoked since it was given out. */
-  function search(
-    signed: SignedFile,
-    signature: string,
-    fits: (id: SandboxId) => boolean,
-  ): SandboxId | undefined {
-    for (const [id, token] of recent) if (same(signatureOf(token, signed), signature) && fits(id)) return id;
+  async function search(signed: SignedFile, signature: string): Promise<SandboxId | undefined> {
+    for (const [id, token] of recent)
+      if (same(signatureOf(token, signed), signature) && (await tokens.isSignature(id, signed, signature)))
+        return id;
     requireTurn(searches.take('all'));
-    return everyId().find(fits);
+    const ids = await everyId();
+    // One read for all of them.
+    const epochs = await control.tokens.epochs.revoked();
+    return ids.find(({ id, project }) =>
+      tokens.isSignatureIn(epochs.get(project) ?? 0, id, signed, signature),
+    )?.id;
   }
 
   return {
     tokenGiven,
-    find(signed, signature, from) {
+    async find(signed, signature, from) {
       if (!SHAPE.test(signature)) return undefined;
-      const fits = (id: SandboxId) => tokens.isSignature(id, signed, signature);
       const before = remembered.get(signature);
-      if (before !== undefined && fits(before)) return before;
+      if (before !== undefined && (await tokens.isSignature(before, signed, signature))) return before;
       requireTurn(misses.take(from));
-      const found = search(signed, signature, fits);
+      const found = await search(signed, signature);
       if (found === undefined) return undefined;
       // Only misses take from the limit.
       misses.giveBack(from);
-      tokenGiven(found, tokens.envd(found));
+      tokenGiven(found, await tokens.envd(found));
       remembered.set(signature, found);
       trim(remembered, REMEMBERED);
       return found;

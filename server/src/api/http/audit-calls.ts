@@ -4,6 +4,7 @@ import { isAudited, markAudited } from '../../control/events/audited-errors.ts';
 import type { EventVerbs } from '../../control/events/event-verbs.ts';
 import { networkOf } from '../../lib/network-of.ts';
 import { logThrottle } from '../../lib/log-throttle.ts';
+import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 import type { Authenticator, Caller } from './authenticate.ts';
 import type { Trace } from './trace.ts';
 
@@ -29,12 +30,12 @@ export function callAudit(events: Pick<EventVerbs, 'append'>): CallAudit {
   const refusals = logThrottle({ everyMs: REFUSED_EVERY_MS });
   const failures = logThrottle({ everyMs: REFUSED_EVERY_MS, through: FAILED_A_MINUTE });
 
-  function refused(request: Caller, error: CayError): void {
+  async function refused(request: Caller, error: CayError): Promise<void> {
     const { key = null, project = null } = error.details as { key?: string; project?: string };
     const from = request.socket?.remoteAddress ?? null;
     const { first, held } = refusals.happens(`${error.code} ${key ?? networkOf(from ?? undefined)}`);
     if (!first) return;
-    events.append({
+    await events.append({
       type: 'key.refused',
       project,
       key,
@@ -43,13 +44,18 @@ export function callAudit(events: Pick<EventVerbs, 'append'>): CallAudit {
     });
   }
 
+  /** The answer does not wait for it. */
+  function append(event: Parameters<EventVerbs['append']>[0]): void {
+    inBackground(events.append(event), ignoreFailure);
+  }
+
   return {
     authenticator: (inner) => ({
-      authenticate(request, roles) {
+      async authenticate(request, roles) {
         try {
-          return inner.authenticate(request, roles);
+          return await inner.authenticate(request, roles);
         } catch (error) {
-          if (error instanceof CayError) refused(request, error);
+          if (error instanceof CayError) await refused(request, error);
           throw markAudited(error);
         }
       },
@@ -60,7 +66,7 @@ export function callAudit(events: Pick<EventVerbs, 'append'>): CallAudit {
       const { first, held } = refusals.happens(`token ${sandbox?.id} ${networkOf(from ?? undefined)}`);
       if (!first) return;
       const data = { from, ...(held > 0 && { alsoRefused: held }) };
-      events.append({
+      append({
         type: 'token.refused',
         project: sandbox?.project ?? null,
         key: null,
@@ -80,7 +86,7 @@ export function callAudit(events: Pick<EventVerbs, 'append'>): CallAudit {
         : refusals.happens(`${outcome} ${trace.route}`);
       if (!first) return;
       const known = sandbox?.startsWith('sbx_') ? sandbox.slice(0, 80) : null;
-      events.append({
+      append({
         type: 'call.failed',
         project: principal?.project ?? null,
         key: principal?.key ?? null,

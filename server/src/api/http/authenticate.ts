@@ -24,20 +24,20 @@ export type Caller = Pick<IncomingMessage, 'headers'> & { socket?: { remoteAddre
 
 export interface Authenticator {
   /**
-   * Throws `unauthenticated` without a known key, `resource_exhausted` when the key is used too often, and
+   * Rejects `unauthenticated` without a known key, `resource_exhausted` when the key is used too often, and
    * `permission_denied` for a role that is not among `roles`. By default a key that may only read metrics is
    * refused.
    */
-  authenticate(request: Caller, roles?: readonly Role[]): Principal;
+  authenticate(request: Caller, roles?: readonly Role[]): Promise<Principal>;
 }
 
 const USUAL_ROLES: readonly Role[] = ['admin', 'member'];
 
 export function authenticator(keys: Pick<KeyVerbs, 'authenticate'>, limit: RateLimit): Authenticator {
   return {
-    authenticate(request, roles = USUAL_ROLES) {
+    async authenticate(request, roles = USUAL_ROLES) {
       const secret = secretOf(request);
-      const principal = secret === undefined ? undefined : keys.authenticate(secret);
+      const principal = secret === undefined ? undefined : await keys.authenticate(secret);
       if (!principal) {
         throw new CayError(
           'unauthenticated',
@@ -104,9 +104,9 @@ export function openAnonymousClients(limit: RateLimit): AnonymousClients {
 /** Limits requests without a known key. */
 export function limitAnonymous(inner: Authenticator, anonymous: AnonymousClients): Authenticator {
   return {
-    authenticate(request, roles) {
+    async authenticate(request, roles) {
       try {
-        return inner.authenticate(request, roles);
+        return await inner.authenticate(request, roles);
       } catch (error) {
         if (isCayError(error, 'unauthenticated')) anonymous.requireTurn(request);
         throw error;

@@ -13,13 +13,13 @@ export interface Metrics {
   socketClosed(route: string, bytes: { received: number; sent: number }): void;
   /** A failure that only the process's own handler caught. */
   unhandled(): void;
-  text(): string;
+  text(): Promise<string>;
   close(): void;
 }
 
 export interface MetricsOptions {
   version: string;
-  control(): ControlMetrics;
+  control(): Promise<ControlMetrics>;
 }
 
 /** Resolution of the event loop's delay. The measured delay includes it. */
@@ -69,13 +69,14 @@ export function openMetrics(options: MetricsOptions): Metrics {
       series.byClass.set(kind, (series.byClass.get(kind) ?? 0) + 1);
       series.seconds.observe(seconds);
     },
-    text() {
+    async text() {
+      const control = await options.control();
       const text = textFormat();
       text.metric('cay_build_info', 'gauge', 'The version that runs.');
       text.sample('cay_build_info', { version: options.version }, 1);
       writeRequests(text);
       writeSockets(text);
-      writeControl(text, options.control());
+      writeControl(text, control);
       writeProcess(text);
       return text.end();
     },

@@ -126,7 +126,11 @@ export function mount(
     trace.path = route.path;
     if (ofSandbox) trace.sandbox = context.req.param('id');
     const access = route.access ?? 'key';
-    if (access !== 'open') trace.principal = authenticator.authenticate(request, ROLES[access]);
+    if (access !== 'open') {
+      trace.principal = await authenticator.authenticate(request, ROLES[access]);
+      // Nobody would give back what a caller takes that has disconnected meanwhile.
+      if (response.destroyed) throw DISCONNECTED;
+    }
     if (trace.principal) trace.share = budgets.take(trace.principal.project, route.budget ?? 'call');
     const handled = handle(context, trace, { request, response });
     trace.share?.until(handled);

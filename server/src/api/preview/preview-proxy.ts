@@ -35,7 +35,7 @@ export interface PreviewProxyOptions {
   /** Checks tokens, and gives the guest. */
   control: Pick<Control, 'preview' | 'previewConnection'>;
   /** Whether the port needs a token, which then becomes a cookie. */
-  isPrivate(target: NonNullable<PreviewAddress['target']>): boolean;
+  isPrivate(target: NonNullable<PreviewAddress['target']>): Promise<boolean>;
   connections: OpenConnections;
   /** How long an application may take until its answer begins. */
   answerMs: number;
@@ -59,7 +59,7 @@ export function previewProxy({
     const place = new DisposableStack();
     try {
       place.use(connections.enter(address.target!.id));
-      place.use(control.previewConnection(address.target!.id));
+      place.use(await control.previewConnection(address.target!.id));
       const late = AbortSignal.timeout(CONNECT_MS);
       const connection = await guest.ports.connect(address.target!.port, {
         signal: AbortSignal.any([gone, late]),
@@ -148,7 +148,7 @@ export function previewProxy({
       if (moved && (request.method === 'GET' || request.method === 'HEAD')) {
         // Checks the token before it becomes a cookie, and redirects to the address without the token.
         await admit(address, given);
-        if (given.inQuery && given.token !== undefined && isPrivate(address.target!))
+        if (given.inQuery && given.token !== undefined && (await isPrivate(address.target!)))
           response.setHeader('Set-Cookie', tokenCookie(given.token, address, isEncrypted(request)));
         // A path that begins with two slashes would be taken for another host.
         const location = address.prefix + path.replace(/^[/\\]+/, '/');

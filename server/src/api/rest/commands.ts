@@ -58,7 +58,9 @@ export function commandRoutes(control: Control): Route[] {
         const port =
           body.expose === undefined
             ? undefined
-            : control.get(principal, params.id).ports.find((candidate) => candidate.port === body.expose);
+            : (await control.get(principal, params.id)).ports.find(
+                (candidate) => candidate.port === body.expose,
+              );
         return json(
           { command: await commands.get(principal, params.id, id), existing, ...(port && { port }) },
           existing ? 200 : 201,

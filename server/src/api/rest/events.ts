@@ -37,13 +37,13 @@ export function eventRoutes(control: Pick<Control, 'events' | 'get'>): Route[] {
           events: CayEventSchema,
         },
       },
-      handle({ context, json, request, principal, query, signal }) {
+      async handle({ context, json, request, principal, query, signal }) {
         const { since: sinceMs, tail } = query;
         // A removed sandbox still has its events, under its id.
         const sandbox =
           query.sandbox === undefined || query.sandbox.startsWith('sbx_')
             ? query.sandbox
-            : control.get(principal, query.sandbox).id;
+            : (await control.get(principal, query.sandbox)).id;
         const after = query.after ?? lastSeen(request.headers['last-event-id']);
         const range = { after, sinceMs, tail, sandbox };
         const format = streamFormat(context);
@@ -53,7 +53,7 @@ export function eventRoutes(control: Pick<Control, 'events' | 'get'>): Route[] {
             id: (event) => event.id,
           });
         const limit = Math.max(1, query.limit ?? 1000);
-        return json(control.events.list(principal, { ...range, limit }));
+        return json(await control.events.list(principal, { ...range, limit }));
       },
     }),
   ];

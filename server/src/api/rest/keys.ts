@@ -16,7 +16,7 @@ export function keyRoutes({ keys }: Pick<Control, 'keys'>): Route[] {
       summary: "List API keys: an admin sees all, others their project's",
       tag,
       answers: { 200: { description: 'Keys, oldest first, without their secrets', schema: KeyListSchema } },
-      handle: ({ json, principal }) => json({ keys: keys.list(principal) }),
+      handle: async ({ json, principal }) => json({ keys: await keys.list(principal) }),
     }),
     route({
       method: 'post',
@@ -33,8 +33,8 @@ export function keyRoutes({ keys }: Pick<Control, 'keys'>): Route[] {
         200: { description: 'It was created by an earlier call', schema: CreatedKeySchema },
         201: { description: 'The key, and its secret this once', schema: CreatedKeySchema },
       },
-      handle({ json, request, principal, body }) {
-        const { value, repeated } = keys.create(principal, body, {
+      async handle({ json, request, principal, body }) {
+        const { value, repeated } = await keys.create(principal, body, {
           idempotencyKey: idempotencyKeyOf(request.headers),
         });
         return json(value, repeated ? 200 : 201);
@@ -53,8 +53,8 @@ export function keyRoutes({ keys }: Pick<Control, 'keys'>): Route[] {
       params: z.object({ key: z.string().min(1).max(80) }),
       query: z.object({ tokens: Flag.optional() }).strict(),
       answers: { 204: { description: 'It is revoked' } },
-      handle({ context, principal, params, query }) {
-        keys.revoke(principal, params.key, query);
+      async handle({ context, principal, params, query }) {
+        await keys.revoke(principal, params.key, query);
         return context.body(null, 204);
       },
     }),

@@ -23,7 +23,7 @@ export function portRoutes(control: Control): Route[] {
       params: SandboxParams,
       answers: { 200: { description: 'Ports', schema: PortListSchema } },
       async handle({ json, principal, params, signal }) {
-        const { state, ports: exposed } = control.get(principal, params.id);
+        const { state, ports: exposed } = await control.get(principal, params.id);
         if (state !== 'active') return json({ listening: [], exposed });
         const { guest } = await control.enter(principal, params.id);
         return json({ listening: await guest.ports.list({ signal }), exposed });

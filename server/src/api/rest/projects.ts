@@ -21,7 +21,7 @@ export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] 
       summary: 'List projects: an admin sees all, others their own',
       tag,
       answers: { 200: { description: 'Projects, oldest first', schema: ProjectListSchema } },
-      handle: ({ json, principal }) => json({ projects: projects.list(principal) }),
+      handle: async ({ json, principal }) => json({ projects: await projects.list(principal) }),
     }),
     route({
       method: 'post',
@@ -36,8 +36,8 @@ export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] 
         200: { description: 'It was created by an earlier call', schema: ProjectSchema },
         201: { description: 'The project', schema: ProjectSchema },
       },
-      handle({ json, request, principal, body }) {
-        const { value, repeated } = projects.create(principal, body, {
+      async handle({ json, request, principal, body }) {
+        const { value, repeated } = await projects.create(principal, body, {
           idempotencyKey: idempotencyKeyOf(request.headers),
         });
         return json(value, repeated ? 200 : 201);
@@ -53,7 +53,8 @@ export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] 
       params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
       body: UpdateProjectSchema,
       answers: { 200: { description: 'The project', schema: ProjectSchema } },
-      handle: ({ json, principal, params, body }) => json(projects.update(principal, params.project, body)),
+      handle: async ({ json, principal, params, body }) =>
+        json(await projects.update(principal, params.project, body)),
     }),
     route({
       method: 'get',
@@ -65,7 +66,7 @@ export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] 
       answers: {
         200: { description: 'Of each quota, what is in use and the limit', schema: ProjectUsageSchema },
       },
-      handle: ({ json, principal, params }) => json(projects.usage(principal, params.project)),
+      handle: async ({ json, principal, params }) => json(await projects.usage(principal, params.project)),
     }),
     route({
       method: 'delete',
@@ -78,8 +79,8 @@ export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] 
       access: 'admin',
       params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
       answers: { 204: { description: 'It is gone' } },
-      handle({ context, principal, params }) {
-        projects.remove(principal, params.project);
+      async handle({ context, principal, params }) {
+        await projects.remove(principal, params.project);
         return context.body(null, 204);
       },
     }),
@@ -94,8 +95,8 @@ export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] 
       tag,
       params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
       answers: { 204: { description: 'All of them are revoked' } },
-      handle({ context, principal, params }) {
-        projects.revokeTokens(principal, params.project);
+      async handle({ context, principal, params }) {
+        await projects.revokeTokens(principal, params.project);
         return context.body(null, 204);
       },
     }),

@@ -67,9 +67,9 @@ export function sandboxRoutes(control: Control): Route[] {
         allProjects: Flag.optional().describe('Those of every project; needs an admin key'),
       }).strict(),
       answers: { 200: { description: 'A page of sandboxes', schema: SandboxPageSchema } },
-      handle({ json, principal, query: { allProjects = false, ...query } }) {
+      async handle({ json, principal, query: { allProjects = false, ...query } }) {
         if (allProjects) requireAdmin(principal);
-        return json(control.list(principal, query, { allProjects }));
+        return json(await control.list(principal, query, { allProjects }));
       },
     }),
     route({
@@ -80,7 +80,7 @@ export function sandboxRoutes(control: Control): Route[] {
       tag,
       params: SandboxParams,
       answers: one,
-      handle: ({ json, principal, params }) => json(control.get(principal, params.id)),
+      handle: async ({ json, principal, params }) => json(await control.get(principal, params.id)),
     }),
     route({
       method: 'patch',
@@ -92,7 +92,7 @@ export function sandboxRoutes(control: Control): Route[] {
       body: UpdateSandboxSchema,
       answers: one,
       async handle({ json, principal, params, body }) {
-        requireOwnLabels(body.labels, control.get(principal, params.id).labels);
+        requireOwnLabels(body.labels, (await control.get(principal, params.id)).labels);
         return json(await control.update(principal, params.id, body));
       },
     }),

@@ -58,8 +58,8 @@ export function snapshotRoutes(control: Control): Route[] {
       params: SandboxParams,
       query: ListSnapshotsSchema.omit({ sandbox: true }),
       answers: { 200: { description: 'A page of snapshots', schema: SnapshotPageSchema } },
-      handle: ({ json, principal, params, query }) =>
-        json(control.snapshots(principal, { ...query, sandbox: params.id })),
+      handle: async ({ json, principal, params, query }) =>
+        json(await control.snapshots(principal, { ...query, sandbox: params.id })),
     }),
     route({
       method: 'get',
@@ -69,7 +69,7 @@ export function snapshotRoutes(control: Control): Route[] {
       tag,
       params: SandboxParams,
       answers: { 200: { description: 'The tree', schema: SnapshotTreeSchema } },
-      handle: ({ json, principal, params }) => json(control.tree(principal, params.id)),
+      handle: async ({ json, principal, params }) => json(await control.tree(principal, params.id)),
     }),
     route({
       method: 'get',
@@ -79,7 +79,7 @@ export function snapshotRoutes(control: Control): Route[] {
       tag,
       query: ListSnapshotsSchema,
       answers: { 200: { description: 'A page of snapshots', schema: SnapshotPageSchema } },
-      handle: ({ json, principal, query }) => json(control.snapshots(principal, query)),
+      handle: async ({ json, principal, query }) => json(await control.snapshots(principal, query)),
     }),
     route({
       method: 'post',
@@ -107,7 +107,8 @@ export function snapshotRoutes(control: Control): Route[] {
       tag,
       params: SnapshotParams,
       answers: one,
-      handle: ({ json, principal, params }) => json(control.getSnapshot(principal, params.snapshot)),
+      handle: async ({ json, principal, params }) =>
+        json(await control.getSnapshot(principal, params.snapshot)),
     }),
     route({
       method: 'delete',

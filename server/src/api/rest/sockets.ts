@@ -9,8 +9,8 @@ const KEY = 'Browsers offer the subprotocols `cay` and `cay.key.<key>` in place 
 
 /** Describes the WebSockets in the OpenAPI document, and refuses plain requests to them. */
 export function socketRoutes(control: Control): Route[] {
-  function refuse(principal: Principal, ref: string): never {
-    control.get(principal, ref);
+  async function refuse(principal: Principal, ref: string): Promise<never> {
+    await control.get(principal, ref);
     throw new CayError('failed_precondition', 'This is a WebSocket', {
       hint: 'connect with a WebSocket client',
     });

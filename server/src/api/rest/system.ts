@@ -60,8 +60,10 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       tag,
       access: openMetrics ? 'open' : 'metrics',
       answers: { 200: { description: "In Prometheus' text format", media: ['text/plain'] } },
-      handle: ({ context }) =>
-        context.text(metrics.text(), 200, { 'Content-Type': 'text/plain; version=0.0.4; charset=utf-8' }),
+      handle: async ({ context }) =>
+        context.text(await metrics.text(), 200, {
+          'Content-Type': 'text/plain; version=0.0.4; charset=utf-8',
+        }),
     }),
     route({
       method: 'get',

@@ -49,7 +49,7 @@ export function travelRoutes(control: Control): Route[] {
         201: { description: 'The children, and the snapshot that they come from', schema: ForkedSchema },
       },
       async handle({ json, request, principal, params, body }) {
-        requireOwnLabels(body.labels, control.get(principal, params.id).labels);
+        requireOwnLabels(body.labels, (await control.get(principal, params.id)).labels);
         return json(
           await control.fork(principal, params.id, body, {
             idempotencyKey: idempotencyKeyOf(request.headers),

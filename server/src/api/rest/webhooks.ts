@@ -30,8 +30,8 @@ export function webhookRoutes({ webhooks }: Pick<Control, 'webhooks'>): Route[] 
         200: { description: 'It was created by an earlier call', schema: CreatedWebhookSchema },
         201: { description: 'The webhook, and its secret this once', schema: CreatedWebhookSchema },
       },
-      handle({ json, request, principal, body }) {
-        const { value, repeated } = webhooks.create(principal, body, {
+      async handle({ json, request, principal, body }) {
+        const { value, repeated } = await webhooks.create(principal, body, {
           idempotencyKey: idempotencyKeyOf(request.headers),
         });
         return json(value, repeated ? 200 : 201);
@@ -46,7 +46,7 @@ export function webhookRoutes({ webhooks }: Pick<Control, 'webhooks'>): Route[] 
       answers: {
         200: { description: 'Webhooks, oldest first, without their secrets', schema: WebhookListSchema },
       },
-      handle: ({ json, principal }) => json({ webhooks: webhooks.list(principal) }),
+      handle: async ({ json, principal }) => json({ webhooks: await webhooks.list(principal) }),
     }),
     route({
       method: 'delete',
@@ -56,8 +56,8 @@ export function webhookRoutes({ webhooks }: Pick<Control, 'webhooks'>): Route[] 
       tag,
       params: WebhookParams,
       answers: { 204: { description: 'It is gone' } },
-      handle({ context, principal, params }) {
-        webhooks.remove(principal, params.webhook);
+      async handle({ context, principal, params }) {
+        await webhooks.remove(principal, params.webhook);
         return context.body(null, 204);
       },
     }),

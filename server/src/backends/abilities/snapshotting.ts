@@ -34,7 +34,7 @@ export interface ImportOptions extends CallScope {
   /** Imports memory without a known signature too. It goes to the runtime unchecked. */
   foreignMemory?: boolean;
   /** Called before so many bytes are written. If it throws, the import ends and leaves nothing behind. */
-  admit?(bytes: number): void;
+  admit?(bytes: number): void | Promise<void>;
 }
 
 export interface MemoryOptions extends CallScope {

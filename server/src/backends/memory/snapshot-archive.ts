@@ -102,7 +102,7 @@ export async function readSnapshotArchive(
   let taken = 0;
   const read = async (length: number): Promise<Buffer> => {
     requireWanted(signal);
-    admit?.(length);
+    await admit?.(length);
     taken += length;
     const bytes = await reader.exactly(length).catch((cause: Error) => {
       throw cause instanceof TruncatedError ? refuse(cause.message) : cause;

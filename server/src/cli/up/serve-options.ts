@@ -22,6 +22,7 @@ export function serveOptions(
   return {
     ...settings.listen,
     ...(tlsCert !== undefined && { tls: { certFile: tlsCert, keyFile: tlsKey! } }),
+    ...(settings.database !== undefined && { database: settings.database }),
     insecure: settings.insecure,
     publicUrl: settings.publicUrl,
     previewDomains: settings.previewDomain,

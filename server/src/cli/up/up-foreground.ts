@@ -29,7 +29,6 @@ import {
 import type { Composition, OpenedBackend } from '../verb.ts';
 import { banner } from './banner.ts';
 import { dataDirectoryTaken } from './data-directory-taken.ts';
-import { newKey } from './new-key.ts';
 import { backendOptions, dockerOf, serveOptions } from './serve-options.ts';
 import { stopSignal } from './stop-signal.ts';
 
@@ -93,7 +92,7 @@ export async function upForeground(
       log,
     });
     const known = readFileOr<CliFile>(cliFileOf(dataDir));
-    const key = server.adminKey ?? known?.key ?? (await newKey(dataDir, box));
+    const key = server.adminKey ?? known?.key ?? (await server.newAdminKey('cli'));
     await writeFileAtomic(cliFileOf(dataDir), JSON.stringify(cliFile(resolved, server.url, key)), {
       mode: 0o600,
     });
@@ -106,7 +105,8 @@ export async function upForeground(
     await server.close();
   } finally {
     // A first start that failed leaves nothing: no sandbox was made, and the next one prepares all of it.
-    const undone = first && !ready;
+    // A database keeps what was written into it, which needs the key in the data directory.
+    const undone = first && !ready && settings.database === undefined;
     const alone = settings.backend.length === 1 && settings.backend[0] === 'local';
     const closed = undone && alone ? backend?.destroy() : backend?.close();
     await closed?.catch((error: unknown) => log.error({ err: error }, 'closing the backend'));

@@ -54,11 +54,10 @@ function requirePossible({ settings, nameOf }: Resolved): void {
     throw usageError(`${nameOf('tlsCert')} and ${nameOf('tlsKey')} belong together`);
   if (platformRules && platformRules.length > 0 && backend.length < 2)
     throw usageError(`${nameOf('platformRules')} needs several backends`, 'such as --backend local,docker');
-  // The records of the control plane are still the synchronous ones, which are a file.
-  if (settings.database !== undefined)
+  if (settings.database !== undefined && settings.restore !== undefined)
     throw usageError(
-      `${nameOf('database')} cannot be used yet: this server keeps its records in a file`,
-      'leave it out',
+      `--restore is for records in the data directory, and ${nameOf('database')} keeps them elsewhere`,
+      'restore the database with the tools of PostgreSQL',
     );
   for (const [name, what] of FILES) requireReadable(what, settings[name] as string | undefined);
 }

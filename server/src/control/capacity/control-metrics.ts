@@ -1,7 +1,8 @@
 import type { Quota } from '@cay/sdk/protocol';
 import type { HistogramSnapshot } from '../../lib/histogram.ts';
-import type { ProjectRecords } from '../../records/projects.ts';
+import type { Records } from '../../records/records.ts';
 import { usageOf } from '../tenants/project-verbs.ts';
+import type { Projects } from '../tenants/projects.ts';
 import type { QuotaLedger } from '../tenants/quota-ledger.ts';
 import type { WebhookCounts } from '../events/webhooks/webhooks.ts';
 import type { Pressure, Reading, Resource } from './pressure.ts';
@@ -24,46 +25,47 @@ export interface ControlMetrics {
 }
 
 export interface ControlMetricsParts {
-  counts(): Record<string, number>;
+  records: Records;
   pressure: Pick<Pressure, 'readings' | 'pool'>;
   creates(): HistogramSnapshot;
   commandStarts(): HistogramSnapshot;
-  projects: Pick<ProjectRecords, 'list'>;
+  projects: Pick<Projects, 'list'>;
   quota: Pick<QuotaLedger, 'usage' | 'used'>;
-  webhooks(): WebhookCounts;
+  webhooks(): Promise<WebhookCounts>;
 }
 
 /** Bounds the number of time series and the time that one answer takes. */
 const MAX_PROJECTS = 100;
 
-export function controlMetrics(parts: ControlMetricsParts): () => ControlMetrics {
-  const { projects, quota, pressure } = parts;
-  return () => {
+export function controlMetrics(parts: ControlMetricsParts): () => Promise<ControlMetrics> {
+  const { records, pressure } = parts;
+  return async () => {
     const pool = pressure.pool();
     return {
-      sandboxes: parts.counts(),
+      sandboxes: await records.sandboxes.counts(),
       pressure: pressure.readings(),
       ...(pool && { pool }),
       creates: parts.creates(),
       commandStarts: parts.commandStarts(),
-      quotas: limitedQuotas(projects, quota),
-      webhooks: parts.webhooks(),
+      quotas: await limitedQuotas(parts),
+      webhooks: await parts.webhooks(),
     };
   };
 }
 
-function limitedQuotas(
-  projects: ControlMetricsParts['projects'],
-  quota: ControlMetricsParts['quota'],
-): ControlMetrics['quotas'] {
-  const limited = projects
-    .list()
-    .filter(({ effectiveQuota }) => Object.values(effectiveQuota).some((limit) => limit !== null));
-  return limited
-    .slice(0, MAX_PROJECTS)
-    .flatMap(({ id, effectiveQuota }) =>
-      Object.entries(usageOf(id, effectiveQuota, quota)).flatMap(([name, { used, limit }]) =>
-        limit === null ? [] : [{ project: id, quota: name as keyof Quota, used, limit }],
-      ),
-    );
+async function limitedQuotas({
+  records,
+  projects,
+  quota,
+}: ControlMetricsParts): Promise<ControlMetrics['quotas']> {
+  const limited = (await projects.list(records)).filter(({ effectiveQuota }) =>
+    Object.values(effectiveQuota).some((limit) => limit !== null),
+  );
+  const quotas: ControlMetrics['quotas'] = [];
+  for (const { id, effectiveQuota } of limited.slice(0, MAX_PROJECTS)) {
+    const usage = await usageOf(records, id, effectiveQuota, quota);
+    for (const [name, { used, limit }] of Object.entries(usage))
+      if (limit !== null) quotas.push({ project: id, quota: name as keyof Quota, used, limit });
+  }
+  return quotas;
 }

@@ -6,9 +6,9 @@ import { openRecentErrors } from './recent-errors.ts';
 
 async function watch({
   freeShare = 0.9,
-  records = () => {},
+  ping = async () => {},
   now = () => 1_000_000,
-}: Partial<{ freeShare: number; records(): void; now(): number }>) {
+}: Partial<{ freeShare: number; ping(): Promise<void>; now(): number }>) {
   const backend = measuredBackend(memoryBackend(), async () => ({
     disk: { totalBytes: 2 ** 40, freeBytes: freeShare * 2 ** 40 },
   }));
@@ -17,15 +17,14 @@ async function watch({
   };
   const pressure = await openPressure({
     backend,
-    promised: () => ({ memoryBytes: 0, diskBytes: 0 }),
+    promised: async () => ({ memoryBytes: 0, diskBytes: 0 }),
     onError,
   });
   const health = watchHealth({
     backend,
     errors: openRecentErrors(now),
     pressure,
-    records,
-    counts: () => ({ active: 2 }),
+    records: { ping, sandboxes: { counts: async () => ({ active: 2 }) } as never },
     now,
   });
   const close = () => (pressure.close(), health.close());
@@ -53,9 +52,7 @@ describe('health', () => {
     expect(await full.health.check()).toMatchObject({ verdict: 'critical' });
     full.close();
     const broken = await watch({
-      records: () => {
-        throw new Error('disk I/O error');
-      },
+      ping: () => Promise.reject(new Error('disk I/O error')),
     });
     const { verdict, checks } = await broken.health.check();
     expect(verdict).toBe('critical');

@@ -1,8 +1,10 @@
 /** Combines all measurements into one health report. */
-import type { Health } from '@cay/sdk/protocol';
+import { CayError, type Health } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
 import { platformsOf } from '../placement/placement.ts';
 import { openLoopDelay } from '../../lib/loop-delay.ts';
+import { withTimeout } from '../../lib/timeout.ts';
+import type { Records } from '../../records/records.ts';
 import { worst, type Level } from './gauge.ts';
 import type { Pressure, Reading, Resource } from './pressure.ts';
 import type { RecentErrors } from './recent-errors.ts';
@@ -11,9 +13,7 @@ export interface HealthOptions {
   backend: Backend;
   errors: RecentErrors;
   pressure: Pressure;
-  /** Throws if the records cannot be read. */
-  records(): void;
-  counts(project?: string): Record<string, number>;
+  records: Pick<Records, 'ping' | 'sandboxes'>;
   now?(): number;
 }
 
@@ -39,7 +39,6 @@ export function watchHealth({
   errors,
   pressure,
   records,
-  counts,
   now = Date.now,
 }: HealthOptions): HealthWatch {
   const sinceMs = now();
@@ -69,9 +68,13 @@ export function watchHealth({
     return checks.map((check) => (check.level === 'critical' ? { ...check, level: 'warn' } : check));
   }
 
-  function checkRecords(): Check {
+  async function checkRecords(): Promise<Check> {
     try {
-      records();
+      await withTimeout(
+        records.ping(),
+        ANSWER_MS,
+        () => new CayError('unavailable', 'the records do not answer'),
+      );
       return { name: 'records', level: 'ok', detail: 'can be read' };
     } catch (error) {
       return { name: 'records', level: 'critical', detail: (error as Error).message };
@@ -84,7 +87,7 @@ export function watchHealth({
       const delayMs = loop.delayMs(99);
       const recent = errors.list().filter(({ atMs }) => now() - atMs < RECENT_MS);
       const checks: Check[] = [
-        checkRecords(),
+        await checkRecords(),
         ...(await checkBackend()),
         ...Object.entries(pressure.readings()).map(([resource, reading]) =>
           showReading(resource as Resource, reading),
@@ -103,7 +106,8 @@ export function watchHealth({
       return {
         verdict: worst(checks.map(({ level }) => level)),
         checks,
-        sandboxes: counts(project),
+        // A report without counts says more than none.
+        sandboxes: await records.sandboxes.counts(project).catch(() => ({})),
         uptimeMs: Math.max(0, now() - sinceMs),
         eventLoopDelayMs: delayMs,
         serverMemoryBytes: process.memoryUsage.rss(),
@@ -112,7 +116,7 @@ export function watchHealth({
     },
     async ready() {
       return {
-        records: checkRecords().level !== 'critical',
+        records: (await checkRecords()).level !== 'critical',
         backend: (await checkBackend()).every(({ level }) => level !== 'critical'),
       };
     },

@@ -22,7 +22,7 @@ async function platform(
   const pressure = await openPressure({
     backend: measuredBackend(memoryBackend(), capacity),
     settings,
-    promised: () => promised,
+    promised: async () => promised,
     now: () => nowMs,
     onError: (error) => {
       throw error;
@@ -31,9 +31,9 @@ async function platform(
   return { pressure, left, promised, pass: (ms: number) => void (nowMs += ms) };
 }
 
-function refusal(operation: () => void): Record<string, unknown> {
+async function refusal(operation: () => void | Promise<void>): Promise<Record<string, unknown>> {
   try {
-    operation();
+    await operation();
   } catch (error) {
     if (isCayError(error, 'resource_exhausted')) return error.details;
     throw error;
@@ -46,7 +46,7 @@ const small = { memoryBytes: GiB, diskBytes: GiB };
 describe('admission', () => {
   it('admits sandboxes while there is room', async () => {
     const { pressure } = await platform({});
-    for (let count = 0; count < 100; count++) pressure.admit(small);
+    for (let count = 0; count < 100; count++) await pressure.admit(small);
     expect(pressure.level()).toBe('ok');
     pressure.close();
   });
@@ -58,7 +58,7 @@ describe('admission', () => {
       ['pids', 50],
     ] as const) {
       const { pressure } = await platform({ [what]: free });
-      expect(refusal(() => pressure.admit(small))).toMatchObject({
+      expect(await refusal(() => pressure.admit(small))).toMatchObject({
         resource: what,
         retryAfterMs: expect.any(Number),
         fits: expect.any(Number),
@@ -70,19 +70,19 @@ describe('admission', () => {
   it('counts starting sandboxes until they show in the measurement', async () => {
     const { pressure, pass } = await platform({ memory: 2 * GiB });
     let admitted = 0;
-    while (Object.keys(refusal(() => pressure.admit(small))).length === 0) admitted++;
+    while (Object.keys(await refusal(() => pressure.admit(small))).length === 0) admitted++;
     expect(admitted).toBeGreaterThan(5);
     expect(admitted).toBeLessThan(60);
     pass(10_000);
-    pressure.admit(small);
+    await pressure.admit(small);
     pressure.close();
   });
 
   it('bounds promises by the overcommit', async () => {
     const { pressure, promised } = await platform({}, { memoryOvercommit: 2 });
     promised.memoryBytes = 47 * GiB;
-    pressure.admit(small);
-    expect(refusal(() => pressure.admit({ memoryBytes: 2 * GiB, diskBytes: null }))).toMatchObject({
+    await pressure.admit(small);
+    expect(await refusal(() => pressure.admit({ memoryBytes: 2 * GiB, diskBytes: null }))).toMatchObject({
       resource: 'memory',
       fits: GiB,
     });
@@ -96,7 +96,7 @@ describe('admission', () => {
     expect(await pressure.look()).toBe('critical');
     left.disk = 10 * GiB;
     expect(await pressure.look()).toBe('warn');
-    pressure.admit(small);
+    await pressure.admit(small);
     pressure.close();
   });
 });
@@ -109,11 +109,11 @@ describe('what is written', () => {
     );
     pressure.write(GiB);
     pressure.write(GiB - 1);
-    expect(refusal(() => pressure.write(2))).toMatchObject({ resource: 'disk', fits: 1 });
+    expect(await refusal(() => pressure.write(2))).toMatchObject({ resource: 'disk', fits: 1 });
     pressure.write(0);
     left.disk = 2 * GiB;
     await pressure.look();
-    expect(refusal(() => pressure.write(2))).toMatchObject({ resource: 'disk' });
+    expect(await refusal(() => pressure.write(2))).toMatchObject({ resource: 'disk' });
     await pressure.look();
     pressure.write(GiB - 2);
     pressure.close();

@@ -10,6 +10,8 @@
 import { statfs } from 'node:fs/promises';
 import { CayError, type Limits } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
+import type { Transaction } from '../../records/records.ts';
+import type { Reservation } from '../tenants/reservations.ts';
 import { isMeasured } from '../placement/placement.ts';
 import { Gauge, worst, type Level } from './gauge.ts';
 
@@ -67,12 +69,11 @@ export interface Pressure {
   /**
    * Admits one more sandbox, and counts it until it shows in the measurement. With `starts: false` it takes
    * disk only. A sandbox on a platform that is not measured is always admitted. With `asking` nothing is
-   * counted. Throws `resource_exhausted` with what would fit and when to retry.
+   * counted. In the transaction that inserts the sandbox give `tx`: it is counted when that is committed.
+   * `reserved` are the limits of this same start, which must not count twice.
+   * Rejects `resource_exhausted` with what would fit and when to retry.
    */
-  admit(
-    limits: Pick<Limits, 'memoryBytes' | 'diskBytes'>,
-    options?: { starts?: boolean; platform?: string | undefined; asking?: boolean },
-  ): void;
+  admit(limits: Pick<Limits, 'memoryBytes' | 'diskBytes'>, options?: AdmitOptions): Promise<void>;
   /**
    * Admits a write to the disk of sandboxes and server, and counts it until it shows in the measurement.
    * Throws `resource_exhausted` if less than the reserve would be left.
@@ -83,6 +84,14 @@ export interface Pressure {
   close(): void;
 }
 
+export interface AdmitOptions {
+  starts?: boolean;
+  platform?: string | undefined;
+  asking?: boolean;
+  tx?: Transaction;
+  reserved?: Reservation;
+}
+
 export type PressureListener = (level: Level, resource: Resource) => void;
 
 export interface PressureOptions {
@@ -91,7 +100,10 @@ export interface PressureOptions {
   dataDir?: string | undefined;
   settings?: Partial<PressureSettings>;
   /** The sum of the memory limits of sandboxes in memory, and of the disk limits of all. */
-  promised(): { memoryBytes: number; diskBytes: number };
+  promised(
+    tx: Transaction | undefined,
+    reserved: Reservation | undefined,
+  ): Promise<{ memoryBytes: number; diskBytes: number }>;
   /** Called when a level is entered or left. */
   onChange?(resource: Resource, reading: Reading, before: Level): void;
   now?(): number;
@@ -165,11 +177,16 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
   }
 
   /** A sandbox without a limit promises no amount: only the measurement bounds it. */
-  function requirePromise(resource: 'memory' | 'disk', more: number | null, overcommit: number | null): void {
+  async function requirePromise(
+    resource: 'memory' | 'disk',
+    more: number | null,
+    overcommit: number | null,
+    { tx, reserved }: AdmitOptions,
+  ): Promise<void> {
     const reading = readings[resource];
     if (!reading || overcommit === null || more === null) return;
     const most = reading.total * overcommit;
-    const sum = promised()[resource === 'memory' ? 'memoryBytes' : 'diskBytes'];
+    const sum = (await promised(tx, reserved))[resource === 'memory' ? 'memoryBytes' : 'diskBytes'];
     if (sum + more <= most) return;
     refuse(
       resource,
@@ -187,18 +204,22 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     readings: () => readings,
     pool: () => warmPool,
     look,
-    admit({ memoryBytes, diskBytes }, { starts = true, platform, asking = false } = {}) {
+    async admit({ memoryBytes, diskBytes }, given = {}) {
+      const { starts = true, platform, asking = false, tx } = given;
       if (!isMeasured(backend, platform)) return;
+      await requirePromise('disk', diskBytes, settings.diskOvercommit, given);
+      if (starts) await requirePromise('memory', memoryBytes, settings.memoryOvercommit, given);
+      // From here on nothing is awaited: of two starts one counts before the other is admitted.
       requireFree('disk', settings.diskReserveBytes, MiB);
-      requirePromise('disk', diskBytes, settings.diskOvercommit);
       if (!starts) return;
       requireFree('memory', settings.memoryReserveBytes, START_BYTES);
       const { pids } = readings;
       if (pids && (pids.level === 'critical' || pids.free - underWay() * START_PIDS < START_PIDS)) {
         refuse('pids', `${pids.free} processes of ${pids.total} are left`, pids.free);
       }
-      requirePromise('memory', memoryBytes, settings.memoryOvercommit);
-      if (!asking) starting.push(now());
+      if (asking) return;
+      if (tx) tx.afterCommit(() => starting.push(now()));
+      else starting.push(now());
     },
     write(bytes) {
       const free = Math.min(readings.disk?.free ?? Number.POSITIVE_INFINITY, own ?? Number.POSITIVE_INFINITY);

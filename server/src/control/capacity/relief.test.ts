@@ -41,8 +41,8 @@ afterEach(async () => {
 const limits = { memoryBytes: 2 * GiB, diskBytes: 10 * GiB };
 const create = async (more: object = {}): Promise<SandboxId> =>
   (await opened.control.create(opened.principal, asked({ limits, ...more }))).sandbox.id;
-const state = (id: SandboxId) => {
-  const { state: now, pausedAs } = opened.control.get(opened.principal, id);
+const state = async (id: SandboxId) => {
+  const { state: now, pausedAs } = await opened.control.get(opened.principal, id);
   return pausedAs ?? now;
 };
 const refusal = (operation: Promise<unknown>) =>
@@ -80,7 +80,7 @@ describe('admission', () => {
     expect(await refusal(opened.control.fork(opened.principal, id, { count: 3 }))).toMatchObject({
       resource: 'memory',
     });
-    expect(opened.sandboxes.list({})).toHaveLength(1);
+    expect(await opened.sandboxes.list({})).toHaveLength(1);
     const { sandboxes } = await opened.control.fork(opened.principal, id, { count: 2 });
     expect(sandboxes).toHaveLength(2);
   });
@@ -90,14 +90,14 @@ describe('admission', () => {
     await open();
     expect(await refusal(create())).toMatchObject({ resource: 'disk' });
     expect(await opened.control.health(opened.principal)).toMatchObject({ verdict: 'critical' });
-    const [event] = opened.events.list({});
+    const [event] = await opened.events.list({});
     expect(event).toMatchObject({
       type: 'pressure.changed',
       data: { resource: 'disk', level: 'critical', before: 'ok' },
     });
     left.disk = 90 * GiB;
     await expect
-      .poll(() => opened.events.list({}).at(-1)?.data, SOON)
+      .poll(async () => (await opened.events.list({})).at(-1)?.data, SOON)
       .toMatchObject({ level: 'ok', before: 'critical' });
     await create();
   });
@@ -109,7 +109,7 @@ describe('making room', () => {
     const used = await create();
     const leased = await create();
     const id = await create({ timeoutMs: 3_600_000 });
-    const expiresAtMs = opened.control.get(opened.principal, id).expiresAtMs;
+    const expiresAtMs = (await opened.control.get(opened.principal, id)).expiresAtMs;
     const { guest } = await opened.control.enter(opened.principal, used);
     const command = await guest.exec({
       id: 'cmd_sleeps',
@@ -124,13 +124,15 @@ describe('making room', () => {
     await expect.poll(() => state(id), SOON).toBe('frozen');
     left.memory = 0.5 * GiB;
     await expect.poll(() => state(id), SOON).toBe('hibernated');
-    expect([state(used), state(leased)]).toEqual(['active', 'active']);
-    const causes = opened.events.list({ sandbox: id }).filter(({ type }) => type === 'sandbox.paused');
+    expect([await state(used), await state(leased)]).toEqual(['active', 'active']);
+    const causes = (await opened.events.list({ sandbox: id })).filter(
+      ({ type }) => type === 'sandbox.paused',
+    );
     expect(causes.map(({ data }) => data['cause'])).toEqual(['pressure', 'pressure']);
-    expect(opened.sandboxes.get(id)?.expiresAtMs).toBe(expiresAtMs);
+    expect((await opened.sandboxes.get(id))?.expiresAtMs).toBe(expiresAtMs);
     left.memory = 12 * GiB;
     await expect.poll(() => refusal(opened.control.resume(opened.principal, id)), SOON).toBeUndefined();
-    expect(opened.control.get(opened.principal, id).expiresAtMs).toBe(expiresAtMs);
+    expect((await opened.control.get(opened.principal, id)).expiresAtMs).toBe(expiresAtMs);
     await command[Symbol.asyncDispose]();
   });
 
@@ -142,10 +144,12 @@ describe('making room', () => {
     ];
     opened.clock.nowMs += 60_000;
     left.memory = 2 * GiB;
-    await expect.poll(() => [state(stops), state(goes)], SOON).toEqual(['frozen', 'frozen']);
+    await expect
+      .poll(async () => [await state(stops), await state(goes)], SOON)
+      .toEqual(['frozen', 'frozen']);
     opened.clock.nowMs += 60_000;
     await expect.poll(() => state(stops), SOON).toBe('stopped');
-    await expect.poll(() => opened.sandboxes.get(goes), SOON).toBeUndefined();
+    await expect.poll(async () => await opened.sandboxes.get(goes), SOON).toBeUndefined();
   });
 
   it('pauses nothing if it is turned off', async () => {
@@ -153,8 +157,8 @@ describe('making room', () => {
     const id = await create();
     opened.clock.nowMs += 60_000;
     left.memory = 0.5 * GiB;
-    await expect.poll(() => opened.events.list({}).at(-1)?.type, SOON).toBe('pressure.changed');
+    await expect.poll(async () => (await opened.events.list({})).at(-1)?.type, SOON).toBe('pressure.changed');
     await new Promise((resolve) => setTimeout(resolve, 4_500));
-    expect(state(id)).toBe('active');
+    expect(await state(id)).toBe('active');
   });
 });

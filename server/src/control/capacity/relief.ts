@@ -3,7 +3,7 @@ import { isCayError, type Pause } from '@cay/sdk/protocol';
 import { USES } from '../sandboxes/activity.ts';
 import type { Core } from '../core.ts';
 import type { Pausing } from '../pausing/pausing.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { CpuWatch, IdleDetector } from '../pausing/idle-detector.ts';
 import { pauseFallbacks } from '../pausing/pause-fallbacks.ts';
 import type { Level } from './gauge.ts';
@@ -57,7 +57,7 @@ export function openRelief({
 
   async function candidates(): Promise<Candidate[]> {
     for (const [id, untilMs] of refused) if (untilMs <= clock.steady()) refused.delete(id);
-    const all = sandboxes.inMemory();
+    const all = await sandboxes.inMemory();
     const shares = sharesOf(all, short);
     const oldest = all
       .filter(({ id }) => activity.count(id, ...USES) === 0)
@@ -77,14 +77,14 @@ export function openRelief({
   }
 
   async function pause(id: string, level: Pause): Promise<void> {
-    const row = sandboxes.get(id);
+    const row = await sandboxes.get(id);
     if (!row || idleDetector.unusedMs(row) < unusedMs) return;
     try {
       await idleDetector.runIfUnused(row, async (current) => {
         await pausing.pauseAt(current, pauseFallbacks(level), { cause: 'pressure', keepsTimeout: true });
       });
     } finally {
-      if (level === 'hibernated' && sandboxes.get(id)?.pausedAs !== 'hibernated')
+      if (level === 'hibernated' && (await sandboxes.get(id))?.pausedAs !== 'hibernated')
         refused.set(id, clock.steady() + REFUSED_MS);
     }
   }

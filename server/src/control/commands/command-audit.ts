@@ -1,11 +1,11 @@
 import type { CommandEnd, ExecRequest } from '@cay/sdk/protocol';
-import type { EventLog } from '../events/event-log.ts';
+import type { EventAppender } from '../../records/events/events.ts';
 import { withoutSecrets } from '../events/redact.ts';
 import type { Principal } from '../tenants/principal.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { valueMask } from './mask-values.ts';
 
-/** Writes the audit events of commands. */
+/** Writes the audit events of commands. Resolves when they are in the log, and never rejects. */
 export interface CommandAudit {
   /**
    * The command line, its user and its directory. Environment and input are left out. `outcome` is `ok` or
@@ -17,8 +17,13 @@ export interface CommandAudit {
     id: string,
     request: Pick<ExecRequest, 'argv' | 'shell' | 'env' | 'user' | 'workdir'>,
     outcome?: string,
-  ): void;
-  ended(key: string | null, row: Pick<SandboxRow, 'id' | 'project'>, id: string, end: CommandEnd): void;
+  ): Promise<void>;
+  ended(
+    key: string | null,
+    row: Pick<SandboxRow, 'id' | 'project'>,
+    id: string,
+    end: CommandEnd,
+  ): Promise<void>;
 }
 
 const MAX_ARGUMENTS = 64;
@@ -27,7 +32,7 @@ const MAX_PROGRAM = 256;
 /** Of all arguments together. */
 const MAX_ALL_TEXT = 16 * 1024;
 
-export function commandAudit(events: Pick<EventLog, 'append'>): CommandAudit {
+export function commandAudit(events: EventAppender): CommandAudit {
   return {
     started(principal, row, id, request, outcome = 'ok') {
       const mask = valueMask(row.spec.env, request.env ?? {});
@@ -35,7 +40,7 @@ export function commandAudit(events: Pick<EventLog, 'append'>): CommandAudit {
       const safe = (text: string, length = MAX_TEXT) =>
         withoutSecrets(mask(text, 2 * length)).slice(0, length);
       const { argv, shell } = request;
-      events.append({
+      return events.append({
         type: 'command.started',
         project: row.project,
         sandbox: row.id,
@@ -53,7 +58,7 @@ export function commandAudit(events: Pick<EventLog, 'append'>): CommandAudit {
       });
     },
     ended(key, { id: sandbox, project }, id, end) {
-      events.append({ type: 'command.ended', project, sandbox, key, data: { command: id, ...end } });
+      return events.append({ type: 'command.ended', project, sandbox, key, data: { command: id, ...end } });
     },
   };
 }

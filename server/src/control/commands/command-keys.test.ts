@@ -2,63 +2,97 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { commandKeys } from './command-keys.ts';
-import { openDatabase, type Database } from '../../records/database.ts';
-import { projectRecords } from '../../records/projects.ts';
+import { sandboxRow } from '../../../../test/conformance/records-rows.ts';
+import { openRecords } from '../../records/open-records.ts';
+import type { Records } from '../../records/records.ts';
+import { openCommandKeys } from './command-keys.ts';
 
 let directory: string;
-let database: Database;
-const reopen = () => openDatabase(join(directory, 'records.db'));
+let records: Records;
+let sandbox: string;
+let nowMs: number;
+const reopen = () => openRecords({ directory, now: () => nowMs });
+const keysOf = (on: Records) => openCommandKeys(on, { counts() {}, requireRoom: async () => {} });
 
-beforeEach(() => {
+beforeEach(async () => {
   directory = mkdtempSync(join(tmpdir(), 'cay-command-keys-'));
-  database = reopen();
-  const project = projectRecords(database).create('p');
-  database.run(
-    `INSERT INTO sandboxes (id, project, state, backend, spec, labels, ports, on_timeout, incarnation, created_at)
-     VALUES ('sbx', ?, 'active', 'memory', '{}', '{}', '[]', 'destroy', 0, 0)`,
-    project.id,
-  );
+  nowMs = 1;
+  records = await reopen();
+  const row = sandboxRow((await records.projects.create('p')).id);
+  sandbox = row.id;
+  await records.sandboxes.insert(row);
 });
-afterEach(() => {
-  database.close();
+afterEach(async () => {
+  await records.close();
   rmSync(directory, { recursive: true, force: true });
 });
 
-describe('commandKeys()', () => {
-  it('knows after a restart which commands were claimed and which were started', () => {
-    const keys = commandKeys(database);
-    keys.claim('sbx', 'claimed', { argv: ['a'] }, 'cmd_1');
-    keys.claim('sbx', 'started', { argv: ['b'] }, 'cmd_2');
-    keys.started('sbx', 'started');
-    database.close();
-    database = reopen();
-    const later = commandKeys(database);
-    expect(later.claim('sbx', 'claimed', { argv: ['a'] }, 'cmd_3')).toEqual({ id: 'cmd_1', started: false });
-    expect(later.claim('sbx', 'started', { argv: ['b'] }, 'cmd_3')).toEqual({ id: 'cmd_2', started: true });
-    expect(() => later.claim('sbx', 'started', { argv: ['a'] }, 'cmd_3')).toThrow(
+describe('keys of commands', () => {
+  it('are known after a restart: which commands were claimed and which were started', async () => {
+    const keys = keysOf(records);
+    await keys.claim(sandbox, 'claimed', { argv: ['a'] }, 'cmd_1');
+    await keys.claim(sandbox, 'started', { argv: ['b'] }, 'cmd_2');
+    await keys.started(sandbox, 'started');
+    await records.close();
+    records = await reopen();
+    const later = keysOf(records);
+    expect(await later.claim(sandbox, 'claimed', { argv: ['a'] }, 'cmd_3')).toEqual({
+      id: 'cmd_1',
+      started: false,
+    });
+    expect(await later.claim(sandbox, 'started', { argv: ['b'] }, 'cmd_3')).toEqual({
+      id: 'cmd_2',
+      started: true,
+    });
+    await expect(later.claim(sandbox, 'started', { argv: ['a'] }, 'cmd_3')).rejects.toThrow(
       'was used for another request',
     );
   });
 
-  it('lets go of keys whose command was refused, and never of one that was started', () => {
-    const keys = commandKeys(database);
-    for (const key of ['refused', 'started']) keys.claim('sbx', key, {}, `cmd_${key}`);
-    keys.started('sbx', 'started');
-    for (const key of ['refused', 'started']) keys.release('sbx', key);
-    expect(keys.claim('sbx', 'refused', { other: 1 }, 'cmd_new')).toEqual({ id: 'cmd_new', started: false });
-    expect(keys.claim('sbx', 'started', {}, 'cmd_new')).toEqual({ id: 'cmd_started', started: true });
+  it('are let go of if their command was refused, and never if it was started', async () => {
+    const keys = keysOf(records);
+    for (const key of ['refused', 'started']) await keys.claim(sandbox, key, {}, `cmd_${key}`);
+    await keys.started(sandbox, 'started');
+    for (const key of ['refused', 'started']) await keys.release(sandbox, key);
+    expect(await keys.claim(sandbox, 'refused', { other: 1 }, 'cmd_new')).toEqual({
+      id: 'cmd_new',
+      started: false,
+    });
+    expect(await keys.claim(sandbox, 'started', {}, 'cmd_new')).toEqual({ id: 'cmd_started', started: true });
   });
 
-  it('forgets with the sandbox, and after a week', () => {
-    let nowMs = 0;
-    const keys = commandKeys(database, { now: () => nowMs });
-    keys.claim('sbx', 'old', {}, 'cmd_1');
+  it('claim one command, also if they are used at the same time', async () => {
+    const keys = keysOf(records);
+    const claims = await Promise.all(
+      Array.from({ length: 20 }, (_, number) => keys.claim(sandbox, 'k', {}, `cmd_${number}`)),
+    );
+    expect(new Set(claims.map(({ id }) => id)).size).toBe(1);
+  });
+
+  it('are refused beyond the quota, and none is recorded', async () => {
+    const full = openCommandKeys(records, {
+      counts() {},
+      requireRoom: () => Promise.reject(new Error('full')),
+    });
+    await expect(full.claim(sandbox, 'k', {}, 'cmd_1')).rejects.toThrow('full');
+    expect(await keysOf(records).claim(sandbox, 'k', { other: 1 }, 'cmd_2')).toEqual({
+      id: 'cmd_2',
+      started: false,
+    });
+  });
+
+  it('are forgotten with the sandbox, and after a week', async () => {
+    const keys = keysOf(records);
+    await keys.claim(sandbox, 'old', {}, 'cmd_1');
     nowMs = 8 * 24 * 3600 * 1000;
-    keys.claim('sbx', 'new', {}, 'cmd_2');
-    expect(keys.claim('sbx', 'old', {}, 'cmd_3')).toEqual({ id: 'cmd_3', started: false });
-    database.run("DELETE FROM sandboxes WHERE id = 'sbx'");
-    expect(database.all('SELECT * FROM command_keys')).toEqual([]);
-    expect(() => keys.claim('sbx', 'new', {}, 'cmd_4')).toThrow('Sandbox "sbx" does not exist');
+    await keys.claim(sandbox, 'new', {}, 'cmd_2');
+    expect(await keys.claim(sandbox, 'old', {}, 'cmd_3')).toEqual({ id: 'cmd_3', started: false });
+    const { project } = (await records.sandboxes.get(sandbox))!;
+    expect(await records.commandKeys.count(project)).toBe(2);
+    await records.sandboxes.delete(sandbox);
+    expect(await records.commandKeys.count(project)).toBe(0);
+    await expect(keys.claim(sandbox, 'new', {}, 'cmd_4')).rejects.toThrow(
+      `Sandbox "${sandbox}" does not exist`,
+    );
   });
 });

@@ -15,12 +15,13 @@ import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
 import type { CommandHandle } from '../../guest/guest.ts';
 import { extentOf, offsetSince, removeLog } from '../../lib/frame-log.ts';
 import { valueWithin } from '../../lib/timeout.ts';
-import type { Database } from '../../records/database.ts';
+import { inBackground } from '../../lib/in-background.ts';
+import type { EventRecords } from '../../records/events/events.ts';
+import type { Records } from '../../records/records.ts';
+import type { CommandRow } from '../../records/tables/commands.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { QuotaLedger } from '../tenants/quota-ledger.ts';
-import type { EventLog } from '../events/event-log.ts';
-import type { SandboxRecords, SandboxRow } from '../../records/sandboxes.ts';
 import type { ConnectGuest } from './ask-guest.ts';
-import { commandRecords, type RecordedCommand } from './command-records.ts';
 import { readLog } from './read-log.ts';
 import { DRAIN_MS, drainRecorders } from './drain-recorders.ts';
 import { findOwnCommands, isOwnCommand, isSame } from './own-command.ts';
@@ -30,10 +31,8 @@ import { startRecorder, type Recorder } from './recorder.ts';
 
 export interface CommandLogsOptions {
   directory: string;
-  database: Database;
-  sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
+  records: Records;
   connect: ConnectGuest;
-  events: Pick<EventLog, 'append' | 'export' | 'listen'>;
   quota: Pick<QuotaLedger, 'counts' | 'limit' | 'requireRoom' | 'used'>;
   /** How many commands of a sandbox may run at once. */
   mostRunning: number;
@@ -41,7 +40,7 @@ export interface CommandLogsOptions {
   onError?(error: unknown): void;
 }
 
-export type Announced = Pick<RecordedCommand, 'sandbox' | 'id' | 'argv' | 'pty' | 'overflow' | 'key'>;
+export type Announced = Pick<CommandRow, 'sandbox' | 'id' | 'argv' | 'pty' | 'overflow' | 'key'>;
 
 export interface RecordOptions {
   pid: number;
@@ -63,18 +62,18 @@ export interface ReadOptions {
 export interface CommandLogs {
   /**
    * Records that a command is about to start. Does nothing if a command of that id is recorded already, or if
-   * the id is that of the own command. Throws `resource_exhausted` if the project's quota for logs is full.
+   * the id is that of the own command. Rejects `resource_exhausted` if the project's quota for logs is full.
    */
-  announce(command: Announced): void;
+  announce(command: Announced): Promise<void>;
   /** Removes an announced command that the guest refused. */
   withdraw(sandbox: string, id: string): Promise<void>;
   /** Begins to record an announced command that runs. */
   record(sandbox: string, id: string, options: RecordOptions): Promise<void>;
-  get(sandbox: string, id: string): CommandInfo | undefined;
+  get(sandbox: string, id: string): Promise<CommandInfo | undefined>;
   /** Oldest first. */
-  list(sandbox: string): CommandInfo[];
-  /** A handle that reads the log. Throws `not_found`. */
-  read(sandbox: string, id: string, options?: ReadOptions): CommandHandle;
+  list(sandbox: string): Promise<CommandInfo[]>;
+  /** A handle that reads the log. Rejects `not_found`. */
+  read(sandbox: string, id: string, options?: ReadOptions): Promise<CommandHandle>;
   /**
    * Offset of the first byte recorded at or after `atMs`. Output that was written while no server ran counts
    * as recorded when the next server read it. `undefined` if the command is not recorded.
@@ -91,7 +90,7 @@ export interface CommandLogs {
   /** Records the output written so far, before the sandbox's processes end. Takes a second at most. */
   drain(sandbox: string): Promise<void>;
   /** Continues the logs of commands that run. Called once, after the recovery of sandboxes. */
-  start(): void;
+  start(): Promise<void>;
   /** Stops recording. Commands keep running, and the next server continues their logs. */
   close(): Promise<void>;
 }
@@ -99,18 +98,8 @@ export interface CommandLogs {
 const TRIM_EVERY_MS = 30_000;
 
 export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
-  const {
-    directory,
-    database,
-    sandboxes,
-    connect,
-    events,
-    quota,
-    mostRunning,
-    now = Date.now,
-    onError = () => {},
-  } = options;
-  const records = commandRecords(database);
+  const { directory, records, connect, quota, mostRunning, now = Date.now, onError = () => {} } = options;
+  const { commands, events, sandboxes } = records;
   const recorders = new Map<string, Recorder>();
   /** Resolve when the end of a command is recorded. */
   const unfinished = new Map<string, Promise<CommandEnd | undefined>>();
@@ -121,19 +110,23 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   let unlisten: (() => void) | undefined;
   const keyOf = (sandbox: string, id: string) => `${sandbox}/${id}`;
   const placeOf = (sandbox: string) => join(directory, sandbox);
-  const recordEnd = endRecorder({ records, events, now, signal: closing.signal, onError });
+  const recordEnd = endRecorder({ commands, events, now, signal: closing.signal, onError });
   const bounds = logBounds({
     records,
-    sandboxes,
     quota,
     mostRunning,
     runningBytes,
     forget: (sandbox, id) => logs.forget(sandbox, id),
   });
 
+  /** From its check to its end nothing is awaited: a command has one recorder. */
   function begin(
-    command: RecordedCommand,
-    { handle, fresh }: { handle?: CommandHandle | undefined; fresh: boolean },
+    command: CommandRow,
+    {
+      handle,
+      fresh,
+      owner,
+    }: { handle?: CommandHandle | undefined; fresh: boolean; owner: string | undefined },
   ): void {
     const { sandbox, id } = command;
     const { signal } = closing;
@@ -149,11 +142,10 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       onError,
     });
     recorders.set(keyOf(sandbox, id), recorder);
-    const owner = sandboxes.get(sandbox)?.project;
     if (owner !== undefined) owners.set(recorder, owner);
     const finished = recorder.done
       .then(async (end) => {
-        const row = end && sandboxes.get(sandbox);
+        const row = end && (await sandboxes.get(sandbox));
         if (row && (await recordEnd({ command, row, recorder, end, resumed: !fresh }))) {
           await bounds.trimSandbox(sandbox);
           await bounds.trimProject(row.project);
@@ -173,9 +165,9 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
 
   const own = findOwnCommands({ sandboxes, connect, signal: closing.signal, found: recordOwn, onError });
 
-  async function recordOwn({ id: sandbox, spec }: SandboxRow, info: CommandInfo): Promise<void> {
+  async function recordOwn({ id: sandbox, project, spec }: SandboxRow, info: CommandInfo): Promise<void> {
     const id = MAIN_COMMAND_ID;
-    const known = records.get(sandbox, id);
+    const known = await commands.get(sandbox, id);
     if (known && isSame(known, info)) return;
     // The recorder of the earlier command finds that the guest has another one, and records its end as lost.
     if (known) await unfinished.get(keyOf(sandbox, id));
@@ -194,7 +186,8 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       outputBytes: 0,
       keptFrom: 0,
     } as const;
-    if (records.insert(command)) begin(command, { fresh: true });
+    if ((await commands.insert(command)) && !closing.signal.aborted)
+      begin(command, { fresh: true, owner: project });
   }
 
   function runningBytes(project: string): number {
@@ -204,7 +197,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     return bytes;
   }
 
-  function live(command: RecordedCommand): CommandInfo {
+  function live(command: CommandRow): CommandInfo {
     const { sandbox: _sandbox, overflow: _overflow, key: _key, ...info } = command;
     const recorder = info.end ? undefined : recorders.get(keyOf(command.sandbox, command.id));
     return recorder
@@ -213,29 +206,23 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   }
 
   const logs: CommandLogs = {
-    announce(command) {
-      if (
-        records.get(command.sandbox, command.id) ||
-        isOwnCommand(sandboxes.get(command.sandbox), command.id)
-      )
-        return;
-      bounds.requireRoom(command.sandbox);
-      const inserted = records.insert({
-        ...command,
-        pid: 0,
-        startedAtMs: now(),
-        outputBytes: 0,
-        keptFrom: 0,
-      });
-      // The sandbox may have been removed since the caller looked.
-      if (!inserted) throw new CayError('not_found', `Sandbox "${command.sandbox}" does not exist`);
-    },
+    announce: (command) =>
+      records.transaction(async (tx) => {
+        const { sandbox, id } = command;
+        const row = await tx.sandboxes.get(sandbox);
+        // The sandbox may have been removed since the caller looked.
+        if (!row) throw new CayError('not_found', `Sandbox "${sandbox}" does not exist`);
+        if (isOwnCommand(row, id) || (await tx.commands.get(sandbox, id))) return;
+        await bounds.requireRoom(tx, row);
+        await tx.commands.insert({ ...command, pid: 0, startedAtMs: now(), outputBytes: 0, keptFrom: 0 });
+      }),
     async withdraw(sandbox, id) {
-      const known = records.get(sandbox, id);
+      const known = await commands.get(sandbox, id);
       if (known && !known.end && !recorders.has(keyOf(sandbox, id))) await logs.forget(sandbox, id);
     },
     async record(sandbox, id, { pid, restarted, handle }) {
-      let command = records.get(sandbox, id);
+      let command = await commands.get(sandbox, id);
+      const owner = (await sandboxes.get(sandbox))?.project;
       if (!command || recorders.has(keyOf(sandbox, id)) || (command.end && !restarted)) {
         await handle?.[Symbol.asyncDispose]();
         return;
@@ -244,18 +231,20 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
         await removeLog(placeOf(sandbox), id);
         const { end: _end, ...again } = { ...command, startedAtMs: now(), outputBytes: 0, keptFrom: 0 };
         command = again;
-        records.insert(command);
+        await commands.insert(command);
       }
-      begin({ ...command, pid }, { handle, fresh: true });
+      // Another call with the same idempotency key may have begun it meanwhile.
+      if (recorders.has(keyOf(sandbox, id))) await handle?.[Symbol.asyncDispose]();
+      else begin({ ...command, pid }, { handle, fresh: true, owner });
     },
-    get(sandbox, id) {
-      const command = records.get(sandbox, id);
+    async get(sandbox, id) {
+      const command = await commands.get(sandbox, id);
       return command && live(command);
     },
-    list: (sandbox) => records.list(sandbox).map(live),
-    read(sandbox, id, { offset = 0, existing = true, input, signal } = {}) {
-      const find = () => records.get(sandbox, id);
-      const command = find();
+    list: async (sandbox) => (await commands.list(sandbox)).map(live),
+    async read(sandbox, id, { offset = 0, existing = true, input, signal } = {}) {
+      const find = () => commands.get(sandbox, id);
+      const command = await find();
       if (!command) throw new CayError('not_found', `Command "${id}" does not exist`);
       return readLog({
         command,
@@ -270,20 +259,22 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     },
     async offsetSince(sandbox, id, atMs) {
       await logs.settled(sandbox, id);
-      if (!records.get(sandbox, id)) return undefined;
+      if (!(await commands.get(sandbox, id))) return undefined;
       // A recorder may not have opened the log yet.
       const { end } = await extentOf(placeOf(sandbox), id);
       return offsetSince(placeOf(sandbox), id, atMs, end);
     },
     async ended(sandbox, id) {
       await logs.settled(sandbox, id);
-      return records.get(sandbox, id)?.end ?? unfinished.get(keyOf(sandbox, id));
+      // Looked for first: once the end is recorded nothing is unfinished.
+      const finishing = unfinished.get(keyOf(sandbox, id));
+      return (await commands.get(sandbox, id))?.end ?? finishing;
     },
     settled: async (sandbox, id) => (id === MAIN_COMMAND_ID ? own.settled(sandbox) : undefined),
     looksForOwn: own.looking,
     async forget(sandbox, id) {
       await recorders.get(keyOf(sandbox, id))?.done;
-      records.delete(sandbox, id);
+      await commands.delete(sandbox, id);
       await removeLog(placeOf(sandbox), id);
     },
     async drain(sandbox) {
@@ -293,27 +284,31 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
         if (key.startsWith(`${sandbox}/`)) all.set(key.slice(sandbox.length + 1), recorder);
       if (all.size > 0) await drainRecorders(connect, sandbox as SandboxId, all);
     },
-    start() {
+    async start() {
       mkdirSync(directory, { recursive: true, mode: 0o700 });
       unlisten = events.listen(follow);
       timer = setInterval(trimProjects, TRIM_EVERY_MS).unref();
-      for (const command of records.running()) {
+      const owners = new Map<string, string>();
+      for (const { id, project } of await sandboxes.list({})) owners.set(id, project);
+      for (const command of await commands.running()) {
+        if (recorders.has(keyOf(command.sandbox, command.id))) continue;
         mkdirSync(placeOf(command.sandbox), { recursive: true, mode: 0o700 });
-        begin(command, { fresh: false });
+        begin(command, { fresh: false, owner: owners.get(command.sandbox) });
       }
-      for (const { id } of sandboxes.list({ state: 'active' })) own.look(id);
-      sweep().catch(onError);
+      for (const { id } of await sandboxes.list({ state: 'active' })) own.look(id);
+      inBackground(sweep(), onError);
     },
     async close() {
       closing.abort();
       clearInterval(timer);
       unlisten?.();
       await Promise.allSettled([...recorders.values()].map(({ done }) => done));
+      await Promise.allSettled([...unfinished.values(), own.close()]);
     },
   };
 
   /** Every event of a sandbox may begin or end commands; its removal removes its logs. */
-  function follow({ type, sandbox }: Parameters<Parameters<EventLog['listen']>[0]>[0]): void {
+  function follow({ type, sandbox }: Parameters<Parameters<EventRecords['listen']>[0]>[0]): void {
     if (sandbox === null || !type.startsWith('sandbox.')) return;
     for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) recorder.nudge();
     own.look(sandbox);
@@ -327,7 +322,8 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
 
   async function sweep(): Promise<void> {
     for (const name of await readdir(directory))
-      if (!sandboxes.get(name)) await rm(join(directory, name), { recursive: true, force: true });
+      if (!closing.signal.aborted && !(await sandboxes.get(name)))
+        await rm(join(directory, name), { recursive: true, force: true });
   }
 
   return logs;

@@ -1,7 +1,7 @@
 import { CayError, type CommandInfo } from '@cay/sdk/protocol';
 import type { Guest } from '../../guest/guest.ts';
 import { valueWithin } from '../../lib/timeout.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { commandInGuest } from './ask-guest.ts';
 import type { CommandVerbs } from './command.ts';
 import type { CommandParts } from './open-commands.ts';
@@ -32,7 +32,7 @@ export function findVerbs({ find, enter, logs }: Pick<CommandParts, 'find' | 'en
 
   const verbs: FindVerbs = {
     async get(principal, ref, id) {
-      const row = find(principal, ref);
+      const row = await find(principal, ref);
       const recorded = await recordOf(row, id);
       if (recorded && (recorded.end || isAtRest(row))) return recorded;
       const { guest } = await enter(principal, row.id);
@@ -42,8 +42,8 @@ export function findVerbs({ find, enter, logs }: Pick<CommandParts, 'find' | 'en
       throw unknownCommand(id);
     },
     async list(principal, ref, options) {
-      const row = find(principal, ref);
-      const recorded = logs.list(row.id);
+      const row = await find(principal, ref);
+      const recorded = await logs.list(row.id);
       if (isAtRest(row) && recorded.length > 0) return recorded;
       const { guest } = await enter(principal, row.id);
       const records = new Map(recorded.map((info) => [info.id, info]));
@@ -53,25 +53,25 @@ export function findVerbs({ find, enter, logs }: Pick<CommandParts, 'find' | 'en
       return [...rest, ...remembered].sort((one, other) => one.startedAtMs - other.startedAtMs);
     },
     async read(principal, ref, id, { offset, signal }) {
-      const row = find(principal, ref);
+      const row = await find(principal, ref);
       if (await recordOf(row, id)) return logs.read(row.id, id, { offset, signal });
       const { guest } = await enter(principal, row.id);
       await requireInGuest(guest, id);
       return guest.attach(id, { offset, signal });
     },
     async attach(principal, ref, id, { offset, signal }) {
-      const row = find(principal, ref);
+      const row = await find(principal, ref);
       const recorded = await recordOf(row, id);
       if (recorded && (recorded.end || isAtRest(row)))
-        return { handle: logs.read(row.id, id, { offset, signal }) };
+        return { handle: await logs.read(row.id, id, { offset, signal }) };
       const { guest } = await enter(principal, row.id);
       if (!recorded) return { guest, handle: await guest.attach(id, { offset, signal }) };
       const { outputBytes } = await requireInGuest(guest, id);
       const input = await guest.attach(id, { offset: outputBytes, signal });
-      return { guest, handle: logs.read(row.id, id, { offset, signal, input }) };
+      return { guest, handle: await logs.read(row.id, id, { offset, signal, input }) };
     },
     async offsetSince(principal, ref, id, atMs) {
-      const row = find(principal, ref);
+      const row = await find(principal, ref);
       const recorded = (await recordOf(row, id)) && (await logs.offsetSince(row.id, id, atMs));
       if (recorded !== undefined) return recorded;
       const { startedAtMs } = await verbs.get(principal, ref, id);
@@ -98,8 +98,8 @@ export function findVerbs({ find, enter, logs }: Pick<CommandParts, 'find' | 'en
       await guest.resize(id, size, options);
     },
     async forget(principal, ref, id, options) {
-      const row = find(principal, ref);
-      const recorded = logs.get(row.id, id) !== undefined;
+      const row = await find(principal, ref);
+      const recorded = (await logs.get(row.id, id)) !== undefined;
       if (recorded && isAtRest(row)) return logs.forget(row.id, id);
       const { guest } = await enter(principal, row.id);
       const info = recorded ? await commandInGuest(guest, id, options) : undefined;

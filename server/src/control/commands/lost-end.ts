@@ -1,5 +1,5 @@
 import type { CommandEnd, SandboxState } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 
 type Lost = CommandEnd & { kind: 'lost' };
 

@@ -1,7 +1,8 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Guest } from '../../guest/guest.ts';
-import type { PortRecord, SandboxRecords, SandboxRow } from '../../records/sandboxes.ts';
-import type { EventLog } from '../events/event-log.ts';
+import type { EventRecords } from '../../records/events/events.ts';
+import type { PortRecord, SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { SandboxRecords } from '../../records/tables/sandboxes.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { ConnectGuest } from './ask-guest.ts';
 import { commandAudit } from './command-audit.ts';
@@ -16,8 +17,8 @@ import { endWatch } from './watch-end.ts';
 
 /** What commands need of the rest of the control plane. */
 export interface CommandParts {
-  /** A sandbox by id or name. Throws `not_found`. */
-  find(principal: Principal, ref: string): SandboxRow;
+  /** A sandbox by id or name. Rejects `not_found`. */
+  find(principal: Principal, ref: string): Promise<SandboxRow>;
   /** The guest of a sandbox, which is woken if it is paused; its calls count as use. */
   enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: SandboxRow }>;
   connect: ConnectGuest;
@@ -25,7 +26,7 @@ export interface CommandParts {
   attend(id: SandboxId): Disposable;
   expose(principal: Principal, ref: string, port: PortRecord): Promise<unknown>;
   sandboxes: Pick<SandboxRecords, 'get'>;
-  events: Pick<EventLog, 'append' | 'listen'>;
+  events: Pick<EventRecords, 'append' | 'listen'>;
   keys: CommandKeys;
   logs: CommandLogs;
   /** Called with the time that the guest took to start a command, the wake included. */
@@ -36,7 +37,8 @@ export interface CommandParts {
 export function openCommands(parts: CommandParts): CommandVerbs {
   const { find, connect, sandboxes, events } = parts;
   const audit = commandAudit(events);
-  const start = startVerb({ ...parts, audit, watchEnd: endWatch({ connect, sandboxes, audit }) });
+  const watchEnd = endWatch({ connect, sandboxes, audit, onError: parts.onError });
+  const start = startVerb({ ...parts, audit, watchEnd });
   return {
     ...findVerbs(parts),
     async start(...call) {
@@ -46,6 +48,6 @@ export function openCommands(parts: CommandParts): CommandVerbs {
       return started;
     },
     wait: waitVerb(parts),
-    status: async (principal, ref) => sandboxStatus(find(principal, ref), parts),
+    status: async (principal, ref) => sandboxStatus(await find(principal, ref), parts),
   };
 }

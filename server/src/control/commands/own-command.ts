@@ -8,7 +8,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, type CommandInfo } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
-import type { SandboxRecords, SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { SandboxRecords } from '../../records/tables/sandboxes.ts';
 import { commandInGuest, type ConnectGuest } from './ask-guest.ts';
 
 export interface OwnCommandsOptions {
@@ -27,6 +28,8 @@ export interface OwnCommands {
   looking(sandbox: string): boolean;
   /** Resolves when the guest has said so, or the sandbox does not run any more. */
   settled(sandbox: string): Promise<void>;
+  /** Resolves when it does not look any more. Abort the signal first. */
+  close(): Promise<void>;
 }
 
 const SHORTEST_WAIT_MS = 25;
@@ -42,19 +45,19 @@ export function findOwnCommands({
   onError,
 }: OwnCommandsOptions): OwnCommands {
   const looks = new Map<string, { over: AbortController; done: Promise<void> }>();
-  const runs = (sandbox: string) => {
-    const row = signal.aborted ? undefined : sandboxes.get(sandbox);
+  const runs = async (sandbox: string) => {
+    const row = signal.aborted ? undefined : await sandboxes.get(sandbox);
     return row?.spec.cmd && row.state === 'active' ? row : undefined;
   };
 
   async function lookAt(sandbox: string, until: AbortSignal): Promise<void> {
     for (let waitMs = SHORTEST_WAIT_MS; !until.aborted; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
-      const row = runs(sandbox);
+      const row = await runs(sandbox);
       if (!row) return;
       try {
         const options = { signal: AbortSignal.any([until, AbortSignal.timeout(ANSWER_MS)]) };
         const info = await commandInGuest(await connect(row.id, options), MAIN_COMMAND_ID, options);
-        if (info && runs(sandbox)) await found(row, info);
+        if (info && (await runs(sandbox))) await found(row, info);
         return;
       } catch (error) {
         // A guest that does not answer is asked again as long as its sandbox is recorded as running.
@@ -68,7 +71,6 @@ export function findOwnCommands({
     look(sandbox) {
       const before = looks.get(sandbox);
       before?.over.abort();
-      if (!runs(sandbox)) return;
       const over = new AbortController();
       const look = {
         over,
@@ -83,6 +85,9 @@ export function findOwnCommands({
     },
     looking: (sandbox) => looks.has(sandbox),
     settled: (sandbox) => looks.get(sandbox)?.done ?? Promise.resolve(),
+    async close() {
+      await Promise.all([...looks.values()].map(({ done }) => done));
+    },
   };
 }
 

@@ -2,13 +2,13 @@ import { CayError, type CommandEnd } from '@cay/sdk/protocol';
 import type { CommandHandle, OutputChunk, OutputGap } from '../../guest/guest.ts';
 import { whenAborted } from '../../lib/timeout.ts';
 import { extentOf, readFrames } from '../../lib/frame-log.ts';
-import type { RecordedCommand } from './command-records.ts';
+import type { CommandRow } from '../../records/tables/commands.ts';
 import { KINDS, type Reader, type Recorder } from './recorder.ts';
 
 export interface ReadLogOptions {
-  command: RecordedCommand;
+  command: CommandRow;
   /** Reads the record again. */
-  find(): RecordedCommand | undefined;
+  find(): Promise<CommandRow | undefined>;
   /** Undefined if the command has ended. */
   recorder: Recorder | undefined;
   directory: string;
@@ -70,7 +70,7 @@ export function readLog(options: ReadLogOptions): CommandHandle {
           return;
         }
       }
-      const end = (await recorder?.ended) ?? find()?.end;
+      const end = (await recorder?.ended) ?? (await find())?.end;
       ended.resolve(end ?? { kind: 'lost', reason: 'The command is not recorded any more' });
     } finally {
       close();

@@ -1,14 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CommandEnd } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../records/sandboxes.ts';
-import type { EventLog } from '../events/event-log.ts';
+import type { EventRecords } from '../../records/events/events.ts';
+import type { CommandRecords, CommandRow } from '../../records/tables/commands.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { commandAudit } from './command-audit.ts';
-import type { CommandRecords, RecordedCommand } from './command-records.ts';
 import type { Recorder } from './recorder.ts';
 
 export interface RecordEndOptions {
-  records: Pick<CommandRecords, 'ended'>;
-  events: Pick<EventLog, 'append' | 'export'>;
+  commands: Pick<CommandRecords, 'ended'>;
+  events: Pick<EventRecords, 'append' | 'export'>;
   now(): number;
   signal: AbortSignal;
   onError(error: unknown): void;
@@ -16,7 +16,7 @@ export interface RecordEndOptions {
 
 /** The end of a command that a recorder has reached. */
 export interface ReachedEnd {
-  command: RecordedCommand;
+  command: CommandRow;
   row: Pick<SandboxRow, 'id' | 'project'>;
   recorder: Pick<Recorder, 'pid' | 'end' | 'keptFrom'>;
   end: CommandEnd;
@@ -31,7 +31,7 @@ const RETRY_MS = 1000;
  * same end again after its restart, and finds the event. Resolves false if it was aborted first.
  */
 export function endRecorder({
-  records,
+  commands,
   events,
   now,
   signal,
@@ -39,18 +39,18 @@ export function endRecorder({
 }: RecordEndOptions): (reached: ReachedEnd) => Promise<boolean> {
   const audit = commandAudit(events);
 
-  async function hasEvent({ sandbox, id, startedAtMs }: RecordedCommand): Promise<boolean> {
+  async function hasEvent({ sandbox, id, startedAtMs }: CommandRow): Promise<boolean> {
     for await (const { data } of events.export({ sandbox, type: 'command.ended', sinceMs: startedAtMs }))
       if (data['command'] === id) return true;
     return false;
   }
 
   return async ({ command, row, recorder, end, resumed }) => {
-    if (!resumed || !(await hasEvent(command))) audit.ended(command.key, row, command.id, end);
+    if (!resumed || !(await hasEvent(command))) await audit.ended(command.key, row, command.id, end);
     for (;;) {
       try {
         const { pid, end: outputBytes, keptFrom } = recorder;
-        records.ended(command.sandbox, command.id, end, { pid, outputBytes, keptFrom }, now());
+        await commands.ended(command.sandbox, command.id, end, { pid, outputBytes, keptFrom }, now());
         return true;
       } catch (error) {
         // A full disk has room again at some time. Without the row the command would look as if it still ran.

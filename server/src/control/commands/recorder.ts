@@ -12,16 +12,16 @@ import { CayError, isCayError, type CommandEnd, type SandboxId } from '@cay/sdk/
 import type { CommandHandle, OutputChunk, OutputGap } from '../../guest/guest.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { openFrameLog, type FrameLog } from '../../lib/frame-log.ts';
-import type { SandboxRecords } from '../../records/sandboxes.ts';
+import type { CommandRow } from '../../records/tables/commands.ts';
+import type { SandboxRecords } from '../../records/tables/sandboxes.ts';
 import { DISK_FULL_RETRY_MS } from '../capacity/retry-on-disk-full.ts';
 import { commandInGuest, type ConnectGuest } from './ask-guest.ts';
-import type { RecordedCommand } from './command-records.ts';
 import { FORGOTTEN_END, hasEnded, lostWith } from './lost-end.ts';
 import { isOwnCommand, isSame } from './own-command.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 export interface RecorderOptions {
-  command: RecordedCommand;
+  command: CommandRow;
   /** The handle of the call that started the command, which is read first. */
   handle?: CommandHandle | undefined;
   /** False if an earlier server recorded some of the output. */
@@ -123,7 +123,7 @@ export function startRecorder({
 
   async function follow(into: FrameLog): Promise<CommandEnd | undefined> {
     for (let waitMs = SHORTEST_WAIT_MS; !signal.aborted; waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) {
-      const row = sandboxes.get(sandbox);
+      const row = await sandboxes.get(sandbox);
       if (!row) return undefined;
       if (hasEnded(row)) return lostWith(row);
       if (row.state === 'active') {
@@ -150,7 +150,8 @@ export function startRecorder({
       return end.kind === 'lost' ? undefined : end;
     } catch (error) {
       if (signal.aborted) return undefined;
-      if (isCayError(error, 'not_found') && sandboxes.get(sandbox)?.state === 'active') return FORGOTTEN_END;
+      if (isCayError(error, 'not_found') && (await sandboxes.get(sandbox))?.state === 'active')
+        return FORGOTTEN_END;
       // Any other failure is retried.
       if (!(error instanceof CayError)) onError(error);
       return undefined;
@@ -161,7 +162,7 @@ export function startRecorder({
 
   async function attach(offset: number): Promise<Attached> {
     const guest = await Promise.race([connect(sandbox as SandboxId), aborted]);
-    if (isOwnCommand(sandboxes.get(sandbox), id)) {
+    if (isOwnCommand(await sandboxes.get(sandbox), id)) {
       const info = await commandInGuest(guest, id, { signal });
       if (info && !isSame(command, info)) return { kind: 'lost', end: RESTARTED_END };
     }

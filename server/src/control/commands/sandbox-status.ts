@@ -1,7 +1,7 @@
 import type { CommandEnd, CommandInfo, SandboxStatus } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
 import { valueWithin } from '../../lib/timeout.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { CommandLogs } from './command-logs.ts';
 import { hasEnded, lostWith } from './lost-end.ts';
 import type { CommandParts } from './open-commands.ts';
@@ -21,7 +21,7 @@ export async function sandboxStatus(
   const hasOwn = spec.cmd !== undefined;
   const over = hasEnded(row);
   const remembered = phase === 'active' ? await commandsInGuest(row, connect) : undefined;
-  const commands = new Map(logs.list(id).map((info) => [info.id, info]));
+  const commands = new Map((await logs.list(id)).map((info) => [info.id, info]));
   // The record may be about the own command of an earlier start, so it says nothing about this start.
   if (hasOwn && !remembered && logs.looksForOwn(id)) commands.delete(MAIN_COMMAND_ID);
   for (const info of remembered ?? []) commands.set(info.id, info);

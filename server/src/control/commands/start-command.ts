@@ -1,7 +1,7 @@
 import { CayError, isCayError, type ExecBody } from '@cay/sdk/protocol';
 import type { CommandHandle, Guest } from '../../guest/guest.ts';
 import { inBackground } from '../../lib/in-background.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { markAudited } from '../events/audited-errors.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { forgotten } from './command-keys.ts';
@@ -47,22 +47,22 @@ export function startVerb(parts: StartParts): CommandVerbs['start'] {
   const { find, enter, expose, keys, logs, audit, watchEnd, onError } = parts;
 
   /** What an earlier call with the same key recorded. A sandbox that does not run is not woken to repeat it. */
-  function repeatedAtRest(
+  async function repeatedAtRest(
     row: SandboxRow,
     body: ExecBody,
     key: string,
     { signal }: StartOptions,
-  ): StartedCommand | undefined {
+  ): Promise<StartedCommand | undefined> {
     if (row.state === 'active') return undefined;
-    const id = keys.find(row.id, key, body);
-    if (id === undefined || !logs.get(row.id, id)) return undefined;
-    return { handle: logs.read(row.id, id, { signal }), sandbox: row.id, fed: Promise.resolve() };
+    const id = await keys.find(row.id, key, body);
+    if (id === undefined || !(await logs.get(row.id, id))) return undefined;
+    return { handle: await logs.read(row.id, id, { signal }), sandbox: row.id, fed: Promise.resolve() };
   }
 
   async function repeated({ row, guest, claim: { id }, options }: Call): Promise<StartedCommand> {
     const { signal } = options;
-    const handle = logs.get(row.id, id)
-      ? logs.read(row.id, id, { signal })
+    const handle = (await logs.get(row.id, id))
+      ? await logs.read(row.id, id, { signal })
       : await guest.attach(id, { signal }).catch((error: unknown) => {
           throw isCayError(error, 'not_found') ? forgotten(options.idempotencyKey!, id) : error;
         });
@@ -90,22 +90,22 @@ export function startVerb(parts: StartParts): CommandVerbs['start'] {
         },
         { signal: options.signal },
       );
-      claim.confirm();
-      if (!handle.existing) audit.started(principal, row, claim.id, request);
+      await claim.confirm();
+      if (!handle.existing) await audit.started(principal, row, claim.id, request);
       return handle;
     } catch (error) {
       if (isRefusal(error)) {
-        claim.release();
+        await claim.release();
         await recording?.withdraw(row.id, claim.id);
       }
-      audit.started(principal, row, claim.id, request, isCayError(error) ? error.code : 'internal');
+      await audit.started(principal, row, claim.id, request, isCayError(error) ? error.code : 'internal');
       throw markAudited(error);
     }
   }
 
   async function recorded(call: Call): Promise<StartedCommand> {
     const { principal, row, guest, body, claim, options } = call;
-    logs.announce({
+    await logs.announce({
       sandbox: row.id,
       id: claim.id,
       argv: recordedLine(body),
@@ -128,7 +128,7 @@ export function startVerb(parts: StartParts): CommandVerbs['start'] {
       ...(!options.durable && { handle: direct }),
     });
     // The guest may forget output that the log has, so callers read the log.
-    const handle = logs.read(row.id, claim.id, { signal: options.signal, existing: direct.existing });
+    const handle = await logs.read(row.id, claim.id, { signal: options.signal, existing: direct.existing });
     return { handle, guest, sandbox: row.id, fed };
   }
 
@@ -148,7 +148,8 @@ export function startVerb(parts: StartParts): CommandVerbs['start'] {
 
   return async (principal, ref, body, options = {}) => {
     const { idempotencyKey: key, durable = false } = options;
-    const before = key === undefined ? undefined : repeatedAtRest(find(principal, ref), body, key, options);
+    const before =
+      key === undefined ? undefined : await repeatedAtRest(await find(principal, ref), body, key, options);
     if (before) return before;
     const { guest, row } = await enter(principal, ref);
     const call: Call = {
@@ -156,7 +157,7 @@ export function startVerb(parts: StartParts): CommandVerbs['start'] {
       row,
       guest,
       body,
-      claim: claimStart(keys, row.id, body, key),
+      claim: await claimStart(keys, row.id, body, key),
       options,
     };
     if (call.claim.started) return repeated(call);

@@ -17,7 +17,7 @@ const POLL_MS = 2_000;
 export function waitVerb(parts: WaitParts): CommandVerbs['wait'] {
   const { find, attend, sandboxes } = parts;
   return async (principal, ref, options) => {
-    const found = find(principal, ref);
+    const found = await find(principal, ref);
     const { id } = found;
     if (options.command === undefined && found.spec.cmd === undefined) {
       throw new CayError('failed_precondition', `Sandbox "${id}" was created without a command of its own`, {
@@ -34,7 +34,7 @@ export function waitVerb(parts: WaitParts): CommandVerbs['wait'] {
     options.signal.throwIfAborted();
     const removed = lostWith({ state: 'destroying' });
     const own = isOwnCommand(found, command);
-    const row = sandboxes.get(id);
+    const row = await sandboxes.get(id);
     if (!row) {
       const end = ended ?? removed;
       return { ...outcomeOf(end), status: goneStatus(found, own ? end : removed) };
@@ -64,10 +64,10 @@ async function endOf(
   for (;;) {
     // Subscribes before it looks, so that no change is missed in between.
     using change = nextChange(events, id, signal);
-    seen ||= logs.get(id, command) !== undefined || isOwnCommand(sandboxes.get(id), command);
+    seen ||= (await logs.get(id, command)) !== undefined || isOwnCommand(await sandboxes.get(id), command);
     const end = await logs.ended(id, command);
     if (end) return end;
-    const row = signal.aborted ? undefined : sandboxes.get(id);
+    const row = signal.aborted ? undefined : await sandboxes.get(id);
     if (!row) return lostWith({ state: 'destroying' });
     if (hasEnded(row)) return lostIfSeen(lostWith(row));
     if (row.state === 'active') {
@@ -75,7 +75,7 @@ async function endOf(
       if (answer.kind === 'ended') return answer.end;
       if (answer.kind === 'running') seen = true;
       // A sandbox that changed meanwhile is looked at again with its next event.
-      if (answer.kind === 'unknown' && sandboxes.get(id)?.state === 'active')
+      if (answer.kind === 'unknown' && (await sandboxes.get(id))?.state === 'active')
         return lostIfSeen(FORGOTTEN_END);
     }
     await change.heard;

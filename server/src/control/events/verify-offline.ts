@@ -4,8 +4,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { CayError, type AuditVerdict } from '@cay/sdk/protocol';
 import { isSealed, keyIdOf } from '../../lib/sealed-box.ts';
 import { knownKey } from '../../records/sealing/installation-key.ts';
-import { secretRow } from '../../records/sealing/seal-records.ts';
-import { verifyChain } from './verify-chain.ts';
+import { secretRow } from '../../records/sealing/secret-row.ts';
+import { verifyFile } from '../../records/sqlite/verify-file.ts';
 
 /**
  * Verifies the events in a directory without a running server: the data directory or a backup. Changes
@@ -14,16 +14,13 @@ import { verifyChain } from './verify-chain.ts';
 export async function verifyOffline(directory: string, keyDirectory = directory): Promise<AuditVerdict> {
   const path = join(directory, 'events.db');
   if (!existsSync(path)) throw new CayError('not_found', `There are no events in "${directory}"`);
-  const sqlite = new DatabaseSync(path, { readOnly: true });
   try {
-    return await verifyChain(sqlite, keyIn(directory, keyDirectory));
+    return await verifyFile(path, keyIn(directory, keyDirectory));
   } catch (error) {
     throw new CayError('failed_precondition', `Cannot read "${path}": ${(error as Error).message}`, {
       cause: error,
       hint: 'the server must not be running; one that is answers "cay audit verify" itself',
     });
-  } finally {
-    sqlite.close();
   }
 }
 

@@ -11,8 +11,9 @@
 import { CayError, isCayError, newId } from '@cay/sdk/protocol';
 import { scopeOf } from '../sandboxes/scope-of.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
+import type { Tables } from '../../records/tables/tables.ts';
 import type { Store } from '../../storage/store.ts';
 import type { Core } from '../core.ts';
 import type { OnRecord } from '../sandboxes/record-state.ts';
@@ -26,7 +27,7 @@ export interface Archiving {
   /**
    * Rejects `unsupported` without an archive store. When it rejects, the sandbox is on the machine as before.
    */
-  archive(row: SandboxRow): Promise<SandboxRow>;
+  archive(row: SandboxRow, options?: { onRecord?: OnRecord | undefined }): Promise<SandboxRow>;
   /**
    * Brings it back: running, or stopped with `filesOnly`. When it rejects, the sandbox is in the store as
    * before.
@@ -40,13 +41,15 @@ export function openArchiving({
   lookup,
   onError,
   quota,
-  records: { database, sandboxes, snapshots, templates },
+  records,
   registry,
   starter,
 }: Pick<Core, 'archives' | 'backend' | 'lookup' | 'onError' | 'quota' | 'records'> & {
   registry: SnapshotRegistry;
   starter: SandboxStarter;
 }): Archiving {
+  const { sandboxes, snapshots } = records;
+
   function requireStore(): Store {
     if (archives.store) return archives.store;
     throw new CayError('unsupported', 'This server has no archive store', {
@@ -55,15 +58,18 @@ export function openArchiving({
   }
 
   /** Its snapshots, without those that another sandbox or a template needs on the machine. */
-  function movable(row: SandboxRow): SnapshotRow[] {
-    return snapshots.list({ sandbox: row.id, project: row.project }).filter(({ id, here }) => {
-      if (!here || templates.of(id).length > 0) return false;
-      return sandboxes.standingOn(id).every((other) => other.id === row.id);
-    });
+  async function movable(on: Tables, row: SandboxRow): Promise<SnapshotRow[]> {
+    const found: SnapshotRow[] = [];
+    for (const snapshot of await on.snapshots.list({ sandbox: row.id, project: row.project })) {
+      const { id, here } = snapshot;
+      if (!here || (await on.templates.of(id)).length > 0) continue;
+      if ((await on.sandboxes.standingOn(id)).every((other) => other.id === row.id)) found.push(snapshot);
+    }
+    return found;
   }
 
   async function dropEarlierArchivings(row: SandboxRow): Promise<void> {
-    const own = snapshots.list({ sandbox: row.id, project: row.project });
+    const own = await snapshots.list({ sandbox: row.id, project: row.project });
     await registry.dropUnneeded(own.filter(({ cause, name }) => cause === 'archive' && name === null));
   }
 
@@ -79,7 +85,7 @@ export function openArchiving({
       for (const { id } of moving) {
         const object = `${row.id}.${id}`;
         const before = flight.bytes;
-        snapshots.update(id, { object });
+        await snapshots.update(id, { object });
         await faultPoint('control.archive.putting');
         const archive = requireSnapshots(backend).exportSnapshot(id, { seal: archives.seal });
         await store.put(object, counted(archive, flight));
@@ -95,23 +101,29 @@ export function openArchiving({
 
   async function removeObjects(rows: SnapshotRow[]): Promise<void> {
     for (const { id } of rows) {
-      const row = snapshots.get(id);
+      const row = await snapshots.get(id);
       if (!row?.object) continue;
       await archives.store?.remove(row.object);
-      snapshots.update(id, { object: null });
+      await snapshots.update(id, { object: null });
     }
   }
 
+  /** Resolves with the snapshots that were moved: those that something needs here since they were copied stay. */
   function recordArchived(
     row: SandboxRow,
     base: SnapshotRow['id'],
-    moved: SnapshotRow[],
+    copied: SnapshotRow[],
     bytes: Map<string, number>,
-  ): SandboxRow {
-    return database.transaction(() => {
+    onRecord: OnRecord | undefined,
+  ): Promise<{ archived: SandboxRow; moved: SnapshotRow[] }> {
+    return records.transaction(async (tx) => {
+      const still = new Set((await movable(tx, row)).map(({ id }) => id));
+      const moved = copied.filter(({ id }) => still.has(id));
       // From the oldest on: files that a snapshot shares are counted with those that were made of it.
-      for (const { id } of moved.toReversed()) snapshots.archived(id, bytes.get(id)!);
-      return sandboxes.update(row.id, { ...ARCHIVED, base });
+      for (const { id } of moved.toReversed()) await tx.snapshots.archived(id, bytes.get(id)!);
+      const archived = await tx.sandboxes.update(row.id, { ...ARCHIVED, base });
+      await onRecord?.(archived, tx);
+      return { archived, moved };
     });
   }
 
@@ -126,14 +138,13 @@ export function openArchiving({
       } catch (error) {
         if (!isCayError(error, 'failed_precondition')) throw error;
         // A sandbox was made of it meanwhile: it stays here.
-        snapshots.update(id, { here: true, fileBytes, memoryBytes });
-        await removeObjects([snapshots.get(id)!]);
+        await removeObjects([await snapshots.update(id, { here: true, fileBytes, memoryBytes })]);
       }
     }
   }
 
   return {
-    async archive(row) {
+    async archive(row, { onRecord } = {}) {
       const store = requireStore();
       const id = newId('snap');
       const pins = [registry.pin(id)];
@@ -145,16 +156,18 @@ export function openArchiving({
           undefined,
         );
         await dropEarlierArchivings(row);
-        const moving = movable(row);
+        const moving = await movable(records, row);
         pins.push(...moving.map((snapshot) => registry.pin(snapshot.id)));
         using flight = quota.begin(row.project, 'archiving', ['snapshotBytes']);
         const bytes = await copyOut(store, row, moving, flight);
-        const archived = recordArchived(row, id, moving, bytes);
-        await removeHere(row, moving).catch(onError);
+        const { archived, moved } = await recordArchived(row, id, moving, bytes, onRecord);
+        const stay = moving.filter((snapshot) => !moved.includes(snapshot));
+        await removeObjects(stay).catch(onError);
+        await removeHere(row, moved).catch(onError);
         return archived;
       } catch (error) {
         for (const pin of pins.splice(0)) pin[Symbol.dispose]();
-        const taken = snapshots.get(id);
+        const taken = await snapshots.get(id);
         if (taken) await registry.dropUnneeded([taken]);
         throw error;
       } finally {
@@ -163,7 +176,7 @@ export function openArchiving({
     },
 
     async restore(row, { filesOnly = false, onRecord } = {}) {
-      const snapshot = row.base === null ? undefined : snapshots.get(row.base);
+      const snapshot = row.base === null ? undefined : await snapshots.get(row.base);
       if (!snapshot)
         throw new CayError('internal', `Sandbox "${row.id}" is archived, and its archive is not recorded`);
       const travel = requireSnapshots(backend);
@@ -180,7 +193,7 @@ export function openArchiving({
         // A full quota must not keep a project from its own files.
         return await registry.using(snapshot, restoreFetched, { beyondQuota: true });
       } catch (error) {
-        if (lookup.reload(row).state === 'paused') await backend.remove(row.id).catch(onError);
+        if ((await lookup.reload(row)).state === 'paused') await backend.remove(row.id).catch(onError);
         throw withMemoryHint(error);
       }
     },
@@ -193,7 +206,7 @@ async function* counted(
   flight: Flight,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   for await (const chunk of archive) {
-    flight.add(chunk.length);
+    await flight.add(chunk.length);
     yield chunk;
   }
 }

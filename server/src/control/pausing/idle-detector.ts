@@ -4,7 +4,7 @@
  */
 import type { SandboxId } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import { USES } from '../sandboxes/activity.ts';
 
@@ -76,11 +76,12 @@ export function openIdleDetector({
     runIfUnused: (row, task) =>
       activity.withGateClosed(row.id, () =>
         operations.enqueue(row.id, async () => {
-          const current = sandboxes.get(row.id);
+          const current = await sandboxes.get(row.id);
           const isSame =
             current?.state === row.state &&
             current.pausedAs === row.pausedAs &&
             current.incarnation === row.incarnation;
+          // Calls that are inside are counted last: the gate is closed, so none comes after.
           if (isSame && activity.count(row.id, ...USES) === 0) await task(current);
         }),
       ),

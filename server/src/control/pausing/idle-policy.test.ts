@@ -14,8 +14,8 @@ const fixture = useControl({ hibernates: true, ...LOOK });
 const { me } = fixture;
 const later = (ms: number) => void (fixture.opened.clock.nowMs += ms);
 const create = (idle: Partial<IdlePolicy>) => fixture.create({ idle: IdlePolicySchema.parse(idle) });
-const state = (id: SandboxId) => {
-  const { state: now, pausedAs } = fixture.control.get(me(), id);
+const state = async (id: SandboxId) => {
+  const { state: now, pausedAs } = await fixture.control.get(me(), id);
   return pausedAs ?? now;
 };
 
@@ -50,15 +50,15 @@ describe('the level that is due', () => {
 describe('an unused sandbox', () => {
   it('is not idle while a client waits for something inside, which does not wake it', async () => {
     const id = await create({ freezeAfterMs: 1000 });
-    const attended = fixture.control.attend(me(), id);
+    const attended = await fixture.control.attend(me(), id);
     later(HOUR);
     await sleep(SOME_LOOKS_MS);
-    expect(state(id)).toBe('active');
+    expect(await state(id)).toBe('active');
     attended[Symbol.dispose]();
     later(HOUR);
     await expect.poll(() => state(id)).toBe('frozen');
-    using _ = fixture.control.attend(me(), id);
-    expect(state(id)).toBe('frozen');
+    using _ = await fixture.control.attend(me(), id);
+    expect(await state(id)).toBe('frozen');
   });
 
   it('is paused deeper and deeper, as the policy says', async () => {
@@ -69,7 +69,7 @@ describe('an unused sandbox', () => {
       destroyAfterMs: 3 * HOUR,
     });
     await sleep(SOME_LOOKS_MS);
-    expect(state(id)).toBe('active');
+    expect(await state(id)).toBe('active');
     later(60_000);
     await expect.poll(() => state(id)).toBe('frozen');
     later(HOUR);
@@ -78,7 +78,7 @@ describe('an unused sandbox', () => {
     await expect.poll(() => state(id)).toBe('archived');
     expect(fixture.place.archived()).toHaveLength(1);
     later(HOUR);
-    await expect.poll(() => fixture.control.list(me(), { limit: 10 }).sandboxes).toEqual([]);
+    await expect.poll(async () => (await fixture.control.list(me(), { limit: 10 })).sandboxes).toEqual([]);
     await expect.poll(() => fixture.place.archived()).toEqual([]);
   });
 
@@ -90,7 +90,7 @@ describe('an unused sandbox', () => {
     const waits = async () => {
       later(120_000);
       await sleep(SOME_LOOKS_MS);
-      expect(state(id)).toBe('active');
+      expect(await state(id)).toBe('active');
     };
     const command = await exec('one');
     await waits();
@@ -121,7 +121,7 @@ describe('an unused sandbox', () => {
     await sleep(SOME_LOOKS_MS);
     later(120_000);
     await sleep(SOME_LOOKS_MS);
-    expect(state(id)).toBe('active');
+    expect(await state(id)).toBe('active');
     busy = false;
     later(120_000);
     await expect.poll(() => state(id)).toBe('frozen');
@@ -142,7 +142,7 @@ describe('an unused sandbox', () => {
     };
     later(HOUR);
     await sleep(SOME_LOOKS_MS);
-    expect(state(id)).toBe('frozen');
+    expect(await state(id)).toBe('frozen');
     expect(frozen).toBe(0);
   });
 
@@ -161,7 +161,7 @@ describe('an unused sandbox', () => {
     await expect.poll(() => fixture.opened.errors).toHaveLength(1);
     await sleep(SOME_LOOKS_MS);
     expect(tries).toBe(1);
-    expect(state(id)).toBe('active');
+    expect(await state(id)).toBe('active');
     later(60_000);
     await expect.poll(() => state(id)).toBe('frozen');
     fixture.opened.errors.length = 0;
@@ -171,16 +171,16 @@ describe('an unused sandbox', () => {
     const id = await create({ freezeAfterMs: HOUR });
     later(HOUR / 2);
     await (await fixture.control.enter(me(), id)).guest.commands();
-    const { usedAtMs } = fixture.control.get(me(), id);
+    const { usedAtMs } = await fixture.control.get(me(), id);
     // The last use is recorded when a server closes; this one is killed.
-    fixture.opened.database.run('UPDATE sandboxes SET used_at = ?', usedAtMs);
-    fixture.opened.kill();
+    fixture.opened.sql('UPDATE sandboxes SET used_at = ?', usedAtMs);
+    await fixture.opened.kill();
     fixture.opened.errors.length = 0;
     await fixture.reopen();
-    expect(fixture.control.get(me(), id).usedAtMs).toBe(usedAtMs);
+    expect((await fixture.control.get(me(), id)).usedAtMs).toBe(usedAtMs);
     later(HOUR / 2);
     await sleep(SOME_LOOKS_MS);
-    expect(state(id)).toBe('active');
+    expect(await state(id)).toBe('active');
     later(HOUR / 2);
     await expect.poll(() => state(id)).toBe('frozen');
   });

@@ -10,7 +10,8 @@ import { PAUSES, isCayError, type IdlePolicy, type Pause, type SandboxId } from 
 import type { Core } from '../core.ts';
 import type { SandboxDestroyer } from '../sandboxes/destroy-sandbox.ts';
 import type { Pausing } from './pausing.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import { isLeasedElsewhere } from '../sandboxes/operations.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { CpuWatch, IdleDetector } from './idle-detector.ts';
 import { pauseFallbacks } from './pause-fallbacks.ts';
 import { inBackground } from '../../lib/in-background.ts';
@@ -19,7 +20,8 @@ export interface Idling {
   /** A sandbox's policy has changed. */
   changed(): void;
   start(): void;
-  close(): void;
+  /** Resolves when the records are not read any more. */
+  close(): Promise<void>;
 }
 
 export type IdleLevel = Pause | 'destroyed';
@@ -71,7 +73,10 @@ export function openIdling({
   const watched = new Map<SandboxId, Watched>();
   const pausingNow = new Set<SandboxId>();
   let timer: NodeJS.Timeout | undefined;
+  let wake: (() => void) | undefined;
   let running = false;
+  let looping: Promise<void> | undefined;
+  let recheck = false;
 
   async function check(row: SandboxRow): Promise<void> {
     if (pausingNow.has(row.id)) return;
@@ -108,9 +113,10 @@ export function openIdling({
         if (allowedLevel(current, watch) !== level) return;
         if (level === 'destroyed') return destroyer.destroy(current, undefined, 'idle');
         await pausing.pauseAt(current, pauseFallbacks(level), { cause: 'idle' });
-        if (sandboxes.get(row.id)?.pausedAs !== level) refuse(watch, level, Number.POSITIVE_INFINITY);
+        if ((await sandboxes.get(row.id))?.pausedAs !== level) refuse(watch, level, Number.POSITIVE_INFINITY);
       });
     } catch (error) {
+      if (isLeasedElsewhere(error)) return;
       const unsupported = isCayError(error, 'unsupported');
       refuse(watch, level, unsupported ? Number.POSITIVE_INFINITY : undefined);
       if (!unsupported) onError(error);
@@ -125,7 +131,7 @@ export function openIdling({
 
   /** One after the other: the checks must not take processor time from busy sandboxes. */
   async function checkAll(): Promise<void> {
-    const rows = sandboxes.withIdlePolicy();
+    const rows = await sandboxes.withIdlePolicy();
     const known = new Set(rows.map(({ id }) => id));
     for (const id of watched.keys()) if (!known.has(id)) watched.delete(id);
     for (const row of rows) {
@@ -137,36 +143,48 @@ export function openIdling({
     }
   }
 
-  function hasWork(): boolean {
+  async function hasWork(): Promise<boolean> {
     try {
-      return sandboxes.hasIdlePolicy();
+      return await sandboxes.hasIdlePolicy();
     } catch (error) {
       onError(error);
       return true;
     }
   }
 
-  function sleep(): void {
-    if (!running || timer || !hasWork()) return;
-    timer = setTimeout(() => {
-      checkAll()
-        .catch(onError)
-        .finally(() => {
-          timer = undefined;
-          sleep();
-        });
-    }, checkEveryMs).unref();
+  /** Checks until no sandbox has a policy. One loop at a time; a policy that is recorded begins it again. */
+  async function loop(): Promise<void> {
+    while (running) {
+      recheck = false;
+      if (!(await hasWork())) {
+        // A policy may have been recorded since the records were read.
+        if (recheck) continue;
+        return;
+      }
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+        timer = setTimeout(resolve, checkEveryMs).unref();
+      });
+      if (running) await checkAll().catch(onError);
+    }
+  }
+
+  function begin(): void {
+    recheck = true;
+    if (running) looping ??= loop().finally(() => (looping = undefined));
   }
 
   return {
-    changed: sleep,
+    changed: begin,
     start() {
       running = true;
-      sleep();
+      begin();
     },
-    close() {
+    async close() {
       running = false;
       clearTimeout(timer);
+      wake?.();
+      await looping;
     },
   };
 }

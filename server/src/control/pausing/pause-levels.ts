@@ -7,7 +7,7 @@
 import { CayError, isCayError, type Pause } from '@cay/sdk/protocol';
 import { scopeOf } from '../sandboxes/scope-of.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import type { OnRecord, StateRecorder } from '../sandboxes/record-state.ts';
 import { imageEstimate } from '../snapshots/image-estimate.ts';
@@ -53,7 +53,7 @@ export function openPauseLevels(
     try {
       await faultPoint('control.pause.done');
       const time = keepsTimeout ? {} : { expiresAtMs: null };
-      return state.change(row, { ...changes, ...time, state: 'paused' }, onRecord);
+      return await state.change(row, { ...changes, ...time, state: 'paused' }, onRecord);
     } catch (error) {
       if (row.state === 'active') await undo().catch(onError);
       throw error;
@@ -82,7 +82,7 @@ export function openPauseLevels(
     if (!hibernating) throw unsupportedLevel(row, 'hibernated');
     using reserved = quota.begin(row.project, 'underWay', options.ignoresQuota ? [] : ['snapshotBytes']);
     const estimate = await imageEstimate(core, row, true);
-    reserved.add(estimate);
+    await reserved.add(estimate);
     // With the output recorded, reading it does not wake the sandbox.
     if (row.state === 'active') await drainLogs(row.id).catch(onError);
     const { imageBytes = estimate } = await hibernating.hibernate(row.id);
@@ -95,9 +95,7 @@ export function openPauseLevels(
     if (row.state === 'active') await drainLogs(row.id).catch(onError);
     const still = await pausedForArchive(row);
     try {
-      const archived = await archiving.archive(still);
-      onRecord?.(archived);
-      return archived;
+      return await archiving.archive(still, { onRecord });
     } catch (error) {
       if (row.state === 'active' && still.state === 'paused') await waker.ensureAwake(still).catch(onError);
       throw error;

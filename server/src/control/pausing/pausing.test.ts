@@ -32,8 +32,8 @@ describe('a paused sandbox', () => {
     });
     expect(await fixture.backend.observe(id)).toMatchObject(observed);
     expect(await echo(id)).toBe('hi\n');
-    expect(fixture.control.get(me(), id)).toMatchObject({ state: 'active', pausedAs: null });
-    expect(fixture.opened.events.list({}).map(({ type }) => type)).toEqual(
+    expect(await fixture.control.get(me(), id)).toMatchObject({ state: 'active', pausedAs: null });
+    expect((await fixture.opened.events.list({})).map(({ type }) => type)).toEqual(
       expect.arrayContaining(['sandbox.paused', 'sandbox.resumed']),
     );
   });
@@ -61,11 +61,11 @@ describe('a paused sandbox', () => {
       pausedAs: 'suspended',
     });
     expect(await readText(test, id)).toBe('kept');
-    expect(test.control.get(test.principal, id)).toMatchObject({ state: 'active', incarnation: 2 });
+    expect(await test.control.get(test.principal, id)).toMatchObject({ state: 'active', incarnation: 2 });
     // A sandbox that was suspended by a server that died before it recorded that.
     await plain.suspend(id);
     await expect
-      .poll(() => test.control.get(test.principal, id))
+      .poll(async () => await test.control.get(test.principal, id))
       .toMatchObject({ state: 'paused', pausedAs: 'suspended' });
     expect((await test.control.stop(test.principal, id)).state).toBe('stopped');
     expect((await plain.observe(id)).suspended).toBeUndefined();
@@ -98,18 +98,21 @@ describe('a paused sandbox', () => {
 
   it('wakes for a visitor with a token, and not for one without', async () => {
     const id = await create({ ports: [3000] });
-    const [port] = fixture.control.get(me(), id).ports;
+    const [port] = (await fixture.control.get(me(), id)).ports;
     await fixture.control.pause(me(), id, {});
     await expect(fixture.control.preview(id, 3000, 'wrong')).rejects.toMatchObject({ code: 'not_found' });
-    expect(fixture.control.get(me(), id).state).toBe('paused');
+    expect((await fixture.control.get(me(), id)).state).toBe('paused');
     const guest = await fixture.control.preview(id, 3000, port!.token);
     await expect(guest.ports.connect(3000)).rejects.toMatchObject({ code: 'unavailable' });
-    expect(fixture.control.get(me(), id).state).toBe('active');
+    expect((await fixture.control.get(me(), id)).state).toBe('active');
   });
 
   it('counts in the quota by its level', async () => {
     const GiB = 1024 ** 3;
-    fixture.opened.projects.setQuota(me().project, QuotaSchema.parse({ cpus: 2, memoryBytes: 2 * GiB }));
+    await fixture.opened.projects.setQuota(
+      me().project,
+      QuotaSchema.parse({ cpus: 2, memoryBytes: 2 * GiB }),
+    );
     const limits = { cpus: 2, memoryBytes: 2 * GiB };
     const id = await create({ limits });
     await fixture.control.pause(me(), id, { as: 'frozen' });
@@ -117,7 +120,7 @@ describe('a paused sandbox', () => {
     await fixture.control.pause(me(), id, { as: 'hibernated' });
     const other = await create({ limits });
     await expect(fixture.control.resume(me(), id)).rejects.toMatchObject({ code: 'resource_exhausted' });
-    expect(fixture.control.get(me(), id)).toMatchObject({ state: 'paused', pausedAs: 'hibernated' });
+    expect(await fixture.control.get(me(), id)).toMatchObject({ state: 'paused', pausedAs: 'hibernated' });
     await fixture.control.stop(me(), other);
     expect((await fixture.control.resume(me(), id)).state).toBe('active');
   });
@@ -148,7 +151,7 @@ describe('a paused sandbox', () => {
     await fixture.control.pause(me(), id, { as: 'frozen' });
     fixture.memory.crash(id, 'oom_killed');
     await expect
-      .poll(() => fixture.control.get(me(), id))
+      .poll(async () => await fixture.control.get(me(), id))
       .toMatchObject({ state: 'failed', reason: 'oom_killed', pausedAs: null });
     await expect(fixture.control.resume(me(), id)).rejects.toMatchObject({ code: 'failed_precondition' });
     await expect(fixture.control.pause(me(), id, {})).rejects.toMatchObject({ code: 'failed_precondition' });
@@ -162,14 +165,14 @@ describe('a pause', () => {
     const long = await run(guest, 'long', 'sleep', '1000');
     const paused = fixture.control.pause(me(), id, { as: 'frozen', waitMs: 60_000 });
     const call = echo(id);
-    expect(fixture.control.get(me(), id).state).toBe('active');
+    expect((await fixture.control.get(me(), id)).state).toBe('active');
     // Asks the backend itself: a call through the control plane would wait.
     await (await fixture.memory.connect(id)).signal('long', 'SIGKILL');
     for await (const _ of long.output);
     await long[Symbol.asyncDispose]();
     expect((await paused).pausedAs).toBe('frozen');
     expect(await call).toBe('hi\n');
-    expect(fixture.control.get(me(), id).state).toBe('active');
+    expect((await fixture.control.get(me(), id)).state).toBe('active');
   });
 
   it('pauses commands that still run after the wait', async () => {
@@ -208,11 +211,11 @@ describe('an archived sandbox', () => {
     // The base of another sandbox stays.
     expect((await fixture.backend.snapshots()).map((facts) => facts.id)).toEqual([shared]);
     expect(fixture.place.archived()).toHaveLength(2);
-    expect(fixture.control.getSnapshot(me(), 1, { sandbox: id }).archived).toBe(true);
+    expect((await fixture.control.getSnapshot(me(), 1, { sandbox: id })).archived).toBe(true);
     const exported = await fixture.control.exportSnapshot(me(), 1, { sandbox: id });
     expect(Buffer.concat(await Array.fromAsync(exported.data)).length).toBeGreaterThan(0);
     await expect(
-      fixture.control.removeSnapshot(me(), fixture.control.get(me(), id).base!),
+      fixture.control.removeSnapshot(me(), (await fixture.control.get(me(), id)).base!),
     ).rejects.toMatchObject({
       code: 'failed_precondition',
     });
@@ -224,7 +227,7 @@ describe('an archived sandbox', () => {
     await fixture.control.rollback(me(), id, { to: 1 });
     expect(await read()).toBe('one');
     expect(fixture.place.archived()).toHaveLength(0);
-    expect(fixture.control.getSnapshot(me(), 1, { sandbox: id }).archived).toBe(false);
+    expect((await fixture.control.getSnapshot(me(), 1, { sandbox: id })).archived).toBe(false);
     await fixture.control.remove(me(), fork.id);
   });
 
@@ -234,7 +237,7 @@ describe('an archived sandbox', () => {
       await fixture.control.pause(me(), id, { as: 'archived' });
       await fixture.control.resume(me(), id);
     }
-    expect(fixture.control.snapshots(me(), { limit: 100 }).snapshots.length).toBeLessThanOrEqual(2);
+    expect((await fixture.control.snapshots(me(), { limit: 100 })).snapshots.length).toBeLessThanOrEqual(2);
     await fixture.control.remove(me(), id);
     expect([await fixture.backend.snapshots(), fixture.place.archived()]).toEqual([[], []]);
   });
@@ -260,7 +263,7 @@ describe('a timeout', () => {
     fixture.opened.clock.nowMs += 60_001;
     await poke();
     await expect
-      .poll(() => fixture.control.get(me(), id))
+      .poll(async () => await fixture.control.get(me(), id))
       .toMatchObject({ state: 'paused', pausedAs, expiresAtMs: null });
     expect(await fixture.control.resume(me(), id)).toMatchObject({
       expiresAtMs: fixture.opened.clock.nowMs + 60_000,
@@ -272,7 +275,7 @@ describe('a timeout', () => {
     await fixture.control.update(me(), id, { timeoutMs: 600_000, onTimeout: 'destroy' });
     fixture.opened.clock.nowMs += 61_000;
     await poke();
-    expect(fixture.control.get(me(), id)).toMatchObject({ state: 'active', onTimeout: 'destroy' });
+    expect(await fixture.control.get(me(), id)).toMatchObject({ state: 'active', onTimeout: 'destroy' });
     fixture.opened.clock.nowMs += 600_000;
     await poke();
     await expect.poll(async () => (await fixture.backend.observe(id)).phase).toBe('absent');

@@ -1,7 +1,7 @@
 /** The verbs of `pause.ts`, and pauses that a timeout, the idle policy or memory pressure asks for. */
 import { PAUSES, PauseSandboxSchema, isCayError, type Pause, type SandboxId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import { notRunning } from '../sandboxes/not-running.ts';
 import type { OnRecord } from '../sandboxes/record-state.ts';
@@ -40,7 +40,7 @@ export function openPausing({
   lookup,
   operations,
   recordEvent,
-  records: { database, sandboxes },
+  records,
   levels: pauseLevels,
   waker,
 }: Pick<Core, 'activity' | 'clock' | 'lookup' | 'operations' | 'recordEvent' | 'records'> & {
@@ -48,7 +48,7 @@ export function openPausing({
   waker: Waker;
 }): Pausing {
   async function pauseInQueue(id: SandboxId, as: Pause | undefined, principal: Principal) {
-    const row = lookup.reload({ id });
+    const row = await lookup.reload({ id });
     await faultPoint('control.pause.begun');
     return pausing.pauseAt(row, as === undefined ? DEFAULT_LEVELS : [as], { principal, cause: 'request' });
   }
@@ -59,8 +59,8 @@ export function openPausing({
       const deeper = levels.filter((level) => depth(level) > depth(row.pausedAs));
       const isDeepEnough = deeper.length < levels.length;
       if (isDeepEnough && deeper.length === 0) return row;
-      const onRecord: OnRecord = (changed) =>
-        recordEvent('sandbox.paused', changed, principal, { as: changed.pausedAs, cause });
+      const onRecord: OnRecord = (changed, tx) =>
+        recordEvent(tx, 'sandbox.paused', changed, principal, { as: changed.pausedAs, cause });
       const ignoresQuota = cause === 'pressure';
       const paused = await pauseLevels.firstPossible(row, deeper, { keepsTimeout, onRecord, ignoresQuota });
       if (paused.pausedAs !== row.pausedAs) return paused;
@@ -76,7 +76,7 @@ export function openPausing({
         try {
           const paused = await pausing.pauseAt(row, levels, { cause: 'timeout' });
           // A sandbox that was paused before has had its time.
-          if (paused.expiresAtMs !== null) sandboxes.update(row.id, { expiresAtMs: null });
+          if (paused.expiresAtMs !== null) await records.sandboxes.update(row.id, { expiresAtMs: null });
           return true;
         } catch (error) {
           if (!isCayError(error, 'unsupported')) throw error;
@@ -86,7 +86,7 @@ export function openPausing({
 
     async pause(principal, ref, request) {
       const { as, waitMs } = PauseSandboxSchema.parse(request);
-      const { id } = lookup.find(principal, ref);
+      const { id } = await lookup.find(principal, ref);
       return operations.claim(id, 'pause', (signal) =>
         activity.withGateClosed(id, async () => {
           await activity.waitUntilNone(id, ['command'], waitMs, signal);
@@ -97,7 +97,7 @@ export function openPausing({
     },
 
     async resume(principal, ref) {
-      const found = lookup.find(principal, ref);
+      const found = await lookup.find(principal, ref);
       if (found.state === 'stopped' || found.state === 'failed') throw notRunning(found);
       await activity.gateOpen(found.id);
       const row = await waker.wake(found.id, principal);
@@ -106,15 +106,16 @@ export function openPausing({
     },
 
     async lease(principal, ref, { forMs }) {
-      const row = lookup.find(principal, ref);
+      const row = await lookup.find(principal, ref);
       activity.touch(row.id);
       activity.lease(row.id, forMs);
       const leaseUntilMs = forMs === 0 ? null : clock.now() + forMs;
-      return database.transaction(() => {
-        const leased = sandboxes.update(row.id, { leaseUntilMs });
-        recordEvent('sandbox.leased', leased, principal, { forMs });
-        return lookup.show(leased);
+      const leased = await records.transaction(async (tx) => {
+        const updated = await tx.sandboxes.update(row.id, { leaseUntilMs });
+        await recordEvent(tx, 'sandbox.leased', updated, principal, { forMs });
+        return updated;
       });
+      return lookup.show(leased);
     },
   };
   return pausing;

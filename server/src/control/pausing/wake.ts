@@ -1,13 +1,14 @@
 /** Wakes paused sandboxes: for a call that needs one, and for a change that needs its files or processes. */
 import type { SandboxId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import { notRunning } from '../sandboxes/not-running.ts';
 import type { OnRecord, StateRecorder } from '../sandboxes/record-state.ts';
 import type { SandboxStarter } from '../sandboxes/start-sandbox.ts';
 import { withMemoryHint } from '../snapshots/memory-errors.ts';
 import type { Principal } from '../tenants/principal.ts';
+import type { Reservation } from '../tenants/reservations.ts';
 import type { Archiving } from './archive.ts';
 
 /** All but `wake` are called from the sandbox's queue. */
@@ -53,11 +54,11 @@ export function openWaker({
     return { cpus, memoryBytes: frozen ? 0 : memoryBytes, diskBytes: 0, pids: frozen ? 0 : pids };
   }
 
-  function admit({ pausedAs, spec }: SandboxRow): void {
+  async function admit({ pausedAs, spec }: SandboxRow, reserved: Reservation): Promise<void> {
     if (pausedAs === 'frozen') return;
     const { memoryBytes, diskBytes } = spec.limits;
     const addedDisk = pausedAs === 'archived' ? diskBytes : null;
-    pressure.admit({ memoryBytes, diskBytes: addedDisk }, { platform: spec.platform });
+    await pressure.admit({ memoryBytes, diskBytes: addedDisk }, { platform: spec.platform, reserved });
   }
 
   async function wakeInBackend(row: SandboxRow, onRecord: OnRecord): Promise<SandboxRow> {
@@ -73,7 +74,7 @@ export function openWaker({
     // A sandbox that has ended meanwhile must not start without its memory.
     const canContinue =
       observed.phase === 'hibernated' || observed.phase === 'ready' || observed.suspended === true;
-    if (!canContinue) throw notRunning(state.asObserved(row, observed));
+    if (!canContinue) throw notRunning(await state.asObserved(row, observed));
     await faultPoint('control.wake.done');
     return starter.start(row, onRecord).catch((error: unknown) => {
       throw withMemoryHint(error);
@@ -84,11 +85,12 @@ export function openWaker({
     const { pausedAs } = row;
     if (row.state !== 'paused' || pausedAs === null) return row;
     const limits = addedLimits(row);
-    quota.require(row.project, { sandboxes: 0, limits });
-    admit(row);
-    const onRecord: OnRecord = (active) =>
-      recordEvent('sandbox.resumed', active, principal, { from: pausedAs });
-    const active = await quota.reserving(row, limits, () => wakeInBackend(row, onRecord));
+    const onRecord: OnRecord = (active, tx) =>
+      recordEvent(tx, 'sandbox.resumed', active, principal, { from: pausedAs });
+    const active = await quota.reserving(row.project, { added: limits }, async (reserved) => {
+      await admit(row, reserved);
+      return wakeInBackend(row, onRecord);
+    });
     activity.touch(row.id);
     return active;
   }
@@ -102,7 +104,7 @@ export function openWaker({
       let woken = underWay.get(id);
       if (!woken) {
         woken = operations
-          .enqueue(id, () => wakeNow(lookup.reload({ id }), principal))
+          .enqueue(id, async () => wakeNow(await lookup.reload({ id }), principal), 'resume')
           .finally(() => underWay.delete(id));
         underWay.set(id, woken);
       }

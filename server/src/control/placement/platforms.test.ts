@@ -82,7 +82,7 @@ describe('a sandbox is made', () => {
     ]);
     expect(await make({ platform: 'near', labels: { gpu: 'true' } })).toMatchObject({ platform: 'near' });
     expect((await far.list()).map(({ id }) => id).sort()).toEqual([made[1]!.id, made[2]!.id].sort());
-    expect(control.list(principal, { limit: 10 }).sandboxes).toHaveLength(4);
+    expect((await control.list(principal, { limit: 10 })).sandboxes).toHaveLength(4);
     await expect(make({ platform: 'moon' })).rejects.toMatchObject({
       code: 'not_found',
       hint: 'Known platforms: near, far',
@@ -143,12 +143,12 @@ describe.each([
 
     away = true;
     const { control, principal, events } = await open({ late });
-    const look = (id: string) => control.get(principal, id).state;
+    const look = async (id: string) => (await control.get(principal, id)).state;
     // Several rounds of comparing.
     await new Promise((resolve) => setTimeout(resolve, 150));
-    expect([here, there, stopped].map(look)).toEqual(['active', 'active', 'stopped']);
-    expect(control.getSnapshot(principal, snapshot)).toMatchObject({ id: snapshot });
-    expect(events.list({ limit: 1000 }).map(({ type }) => type)).not.toContain('sandbox.failed');
+    expect(await Promise.all([here, there, stopped].map(look))).toEqual(['active', 'active', 'stopped']);
+    expect(await control.getSnapshot(principal, snapshot)).toMatchObject({ id: snapshot });
+    expect((await events.list({ limit: 1000 })).map(({ type }) => type)).not.toContain('sandbox.failed');
     await expect(control.start(principal, there)).rejects.toMatchObject({ code: 'unavailable' });
     await expect(control.create(principal, asked({ platform: 'far' }))).rejects.toMatchObject({
       code: 'unavailable',
@@ -164,26 +164,28 @@ describe.each([
     expect(await control.ready()).toEqual({ records: true, backend: true });
 
     // What happened meanwhile is noted then.
-    await far.ensure(stopped, { ...running!.sandboxes.get(stopped)!.spec });
+    await far.ensure(stopped, { ...(await running!.sandboxes.get(stopped))!.spec });
     await far.stop(there);
     away = false;
-    await expect.poll(() => [there, stopped].map(look), { timeout: 15_000 }).toEqual(['stopped', 'active']);
-    expect(control.getSnapshot(principal, snapshot)).toMatchObject({ id: snapshot });
+    await expect
+      .poll(() => Promise.all([there, stopped].map(look)), { timeout: 15_000 })
+      .toEqual(['stopped', 'active']);
+    expect(await control.getSnapshot(principal, snapshot)).toMatchObject({ id: snapshot });
   });
 });
 
 it('a change that was cut short is finished when its platform is back', async () => {
   const first = await open();
   const { sandbox } = await first.control.create(first.principal, asked({ platform: 'far' }));
-  first.sandboxes.update(sandbox.id, { operation: { kind: 'resize', limits: { cpus: 1 } } });
+  await first.sandboxes.update(sandbox.id, { operation: { kind: 'resize', limits: { cpus: 1 } } });
   await first.control.close();
   away = true;
   const { sandboxes } = await open();
   await new Promise((resolve) => setTimeout(resolve, 100));
-  expect(sandboxes.get(sandbox.id)).toMatchObject({ state: 'active', operation: { kind: 'resize' } });
+  expect(await sandboxes.get(sandbox.id)).toMatchObject({ state: 'active', operation: { kind: 'resize' } });
   away = false;
-  await expect.poll(() => sandboxes.get(sandbox.id)?.operation, { timeout: 10_000 }).toBeNull();
-  expect(sandboxes.get(sandbox.id)!.spec.limits.cpus).toBe(1);
+  await expect.poll(async () => (await sandboxes.get(sandbox.id))?.operation, { timeout: 10_000 }).toBeNull();
+  expect((await sandboxes.get(sandbox.id))!.spec.limits.cpus).toBe(1);
 });
 
 it('a create that was cut short, on a platform that is away by then, leaves nothing', async () => {
@@ -191,11 +193,11 @@ it('a create that was cut short, on a platform that is away by then, leaves noth
   const killed = await place.open(backend);
   void killed.control.create(killed.principal, asked({ platform: 'far', name: 'lost' }));
   await reached;
-  killed.kill();
+  await killed.kill();
   expect(await far.list()).toHaveLength(1);
   away = true;
   const { control, principal } = await open();
-  await expect.poll(() => control.list(principal, { limit: 10 }).sandboxes).toEqual([]);
+  await expect.poll(async () => (await control.list(principal, { limit: 10 })).sandboxes).toEqual([]);
   away = false;
   await expect.poll(() => far.list(), { timeout: 10_000 }).toEqual([]);
 });
@@ -205,7 +207,7 @@ it('a removal whose platform is away is finished when it is back', async () => {
   const { sandbox } = await control.create(principal, asked({ platform: 'far' }));
   away = true;
   await expect(control.remove(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
-  expect(control.get(principal, sandbox.id).state).toBe('destroying');
+  expect((await control.get(principal, sandbox.id)).state).toBe('destroying');
   away = false;
   clock.nowMs += 60_000;
   await control.remove(principal, sandbox.id);
@@ -219,7 +221,7 @@ it('a server that has one of the platforms no more leaves their sandboxes as the
   const only = await platformsBackend({ platforms: [{ name: 'near', open: async () => lasting(near) }] });
   const { control, principal } = (running = await place.open(only, { reconcileMs: 20 }));
   await new Promise((resolve) => setTimeout(resolve, 100));
-  expect(control.get(principal, sandbox.id).state).toBe('active');
+  expect((await control.get(principal, sandbox.id)).state).toBe('active');
   await expect(control.stop(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
 });
 
@@ -231,7 +233,7 @@ it('sandboxes of a server with one backend are found when there are several', as
   away = true;
   const { control, principal } = await open();
   await new Promise((resolve) => setTimeout(resolve, 100));
-  expect(control.get(principal, sandbox.id).state).toBe('active');
+  expect((await control.get(principal, sandbox.id)).state).toBe('active');
   away = false;
   expect((await control.stop(principal, sandbox.id)).state).toBe('stopped');
 });

@@ -7,46 +7,41 @@ import { DatabaseSync } from 'node:sqlite';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { backup, restoreBackup, sweepBackups, verifyBackup } from './backup-archive.ts';
-import { openDatabase, type Database } from '../../records/database.ts';
-import { openEventLog, type EventLog } from '../events/event-log.ts';
-import { MIGRATIONS } from '../../records/migrations.ts';
-import { projectRecords } from '../../records/projects.ts';
-import { installationSecret } from '../../records/secrets.ts';
+import { openRecords } from '../../records/open-records.ts';
+import type { Records } from '../../records/records.ts';
+import { MIGRATIONS } from '../../records/sqlite/migrations.ts';
 
 let directory: string;
-let database: Database;
-let events: EventLog;
+let records: Records;
 
-beforeEach(() => {
+beforeEach(async () => {
   directory = mkdtempSync(join(tmpdir(), 'cay-backups-'));
-  database = openDatabase(join(directory, 'records.db'));
-  events = openEventLog(join(directory, 'events.db'), { key: installationSecret(database, 'audit') });
+  records = await openRecords({ directory });
 });
-afterEach(() => {
-  events.close();
-  database.close();
+afterEach(async () => {
+  await records.close();
   rmSync(directory, { recursive: true, force: true });
 });
 
 async function take(path: string, { withKey = true } = {}): Promise<void> {
   const keyFile = withKey ? join(directory, 'secret.key') : undefined;
   const chunks = await Array.fromAsync(
-    await backup({ database, events, version: '1.2.3' }, { scratch: directory, keyFile }),
+    await backup({ records, version: '1.2.3' }, { scratch: directory, keyFile }),
   );
   await writeFile(path, Buffer.concat(chunks));
 }
 
 describe('a backup', () => {
   it('is whole though records and events are written meanwhile', async () => {
-    const projects = projectRecords(database);
-    for (let i = 0; i < 3000; i++) events.append({ type: 'x', data: { text: 'y'.repeat(500) } });
-    projects.create('before');
+    const { projects, events } = records;
+    for (let i = 0; i < 3000; i++) await events.append({ type: 'x', data: { text: 'y'.repeat(500) } });
+    await projects.create('before');
     const path = join(directory, 'backup.tar');
     let busy = true;
     const writing = (async () => {
       for (let i = 0; busy; i++) {
-        projects.create(`p${i}`);
-        events.append({ type: 'during' });
+        await projects.create(`p${i}`);
+        await events.append({ type: 'during' });
         await turn();
       }
     })();
@@ -59,21 +54,19 @@ describe('a backup', () => {
 
     const restored = join(directory, 'restored', 'control');
     await restoreBackup(path, restored);
-    const again = openDatabase(join(restored, 'records.db'));
-    expect(projectRecords(again).byName('before')).toBeDefined();
-    expect(installationSecret(again, 'audit')).toEqual(installationSecret(database, 'audit'));
-    const log = openEventLog(join(restored, 'events.db'), { key: installationSecret(again, 'audit') });
-    log.append({ type: 'after' });
-    expect(await log.verify()).toMatchObject({ ok: true, events: facts.audit.events + 1 });
-    log.close();
-    again.close();
+    const again = await openRecords({ directory: restored });
+    expect(await again.projects.byName('before')).toBeDefined();
+    expect(await again.secrets.get('audit')).toEqual(await records.secrets.get('audit'));
+    await again.events.append({ type: 'after' });
+    expect(await again.events.verify()).toMatchObject({ ok: true, events: facts.audit.events + 1 });
+    await again.close();
     expect((await stat(join(restored, 'records.db'))).mode & 0o777).toBe(0o600);
     await expect(restoreBackup(path, restored)).rejects.toMatchObject({ code: 'failed_precondition' });
     expect(await readdir(join(directory, 'restored'))).toEqual(['control']);
   });
 
   it('is refused when it is damaged anywhere, cut off, or something else', async () => {
-    events.append({ type: 'x' });
+    await records.events.append({ type: 'x' });
     const path = join(directory, 'backup.tar');
     await take(path);
     const whole = await readFile(path);
@@ -102,8 +95,8 @@ describe('a backup', () => {
   });
 
   it('has the key that it is sealed with only when told to, and is of no use without', async () => {
-    const secret = installationSecret(database, 'e2b');
-    events.append({ type: 'x' });
+    const secret = await records.secrets.get('e2b');
+    await records.events.append({ type: 'x' });
     const path = join(directory, 'backup.tar');
     await take(path, { withKey: false });
     const key = await readFile(join(directory, 'secret.key'), 'utf8');
@@ -119,41 +112,41 @@ describe('a backup', () => {
     await expect(restoreBackup(path, restored)).rejects.toThrow('are sealed with key');
     await writeFile(join(restored, 'secret.key'), key);
     await restoreBackup(path, restored);
-    const again = openDatabase(join(restored, 'records.db'));
-    expect(Buffer.from(installationSecret(again, 'e2b'))).toEqual(Buffer.from(secret));
-    again.close();
+    const again = await openRecords({ directory: restored });
+    expect(Buffer.from(await again.secrets.get('e2b'))).toEqual(Buffer.from(secret));
+    await again.close();
   });
 
   it('leaves nothing behind, also when nobody reads it', async () => {
-    const stream = (await backup({ database, events, version: '1' }, { scratch: directory }))[
-      Symbol.asyncIterator
-    ]();
+    const stream = (await backup({ records, version: '1' }, { scratch: directory }))[Symbol.asyncIterator]();
     await stream.next();
     await stream.return?.();
     const gone = new AbortController();
-    await backup({ database, events, version: '1' }, { scratch: directory, signal: gone.signal });
+    await backup({ records, version: '1' }, { scratch: directory, signal: gone.signal });
     gone.abort();
     // A server that was killed in between.
-    await backup({ database, events, version: '1' }, { scratch: directory });
+    await backup({ records, version: '1' }, { scratch: directory });
     await sweepBackups(directory);
     expect((await readdir(directory)).filter((name) => name.startsWith('.backup-'))).toEqual([]);
   });
 });
 
 describe('records of an earlier version', () => {
-  it('are kept as they were when they are taken further', () => {
-    const path = join(directory, 'old.db');
+  it('are kept as they were when they are taken further', async () => {
+    const place = join(directory, 'old');
+    await mkdir(place);
+    const path = join(place, 'records.db');
     const old = new DatabaseSync(path);
     old.exec(MIGRATIONS[0]!);
     old.exec("PRAGMA user_version = 1; INSERT INTO projects VALUES ('prj_1', 'old', '{}', 1)");
     old.close();
-    openDatabase(path).close();
+    await (await openRecords({ directory: place })).close();
     const copy = new DatabaseSync(`${path}.v1.bak`, { readOnly: true });
     expect(copy.prepare('PRAGMA user_version').get()).toEqual({ user_version: 1 });
     expect(copy.prepare('SELECT name FROM projects').all()).toEqual([{ name: 'old' }]);
     copy.close();
-    const now = openDatabase(path);
-    expect(now.get('PRAGMA user_version')).toEqual({ user_version: MIGRATIONS.length });
+    const now = new DatabaseSync(path, { readOnly: true });
+    expect(now.prepare('PRAGMA user_version').get()).toEqual({ user_version: MIGRATIONS.length });
     now.close();
     expect(existsSync(`${path}.v${MIGRATIONS.length}.bak`)).toBe(false);
   });

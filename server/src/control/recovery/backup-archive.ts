@@ -18,9 +18,8 @@ import { BLOCK, decodeHeader, paddingOf } from '../../lib/tar/header.ts';
 import { fileHeader, padding, tarEnd } from '../../lib/tar/pack.ts';
 import { verifyOffline } from '../events/verify-offline.ts';
 import { KEY_FILE, openInstallationKey } from '../../records/sealing/installation-key.ts';
-import type { Database } from '../../records/database.ts';
-import type { EventLog } from '../events/event-log.ts';
-import { MIGRATIONS } from '../../records/migrations.ts';
+import type { Records } from '../../records/records.ts';
+import { MIGRATIONS } from '../../records/sqlite/migrations.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 const FILES = ['records.db', 'events.db', KEY_FILE] as const;
@@ -47,22 +46,19 @@ const SCRATCH = '.backup-';
 const MOST_MANIFEST = 64 * 1024;
 
 export interface BackedUp {
-  database: Database;
-  events: EventLog;
+  records: Pick<Records, 'backup'>;
   version: string;
 }
 
 /** Resolves when the copies are made; they are kept in `scratch` until the stream was read or let go. */
 export async function backup(
-  { database, events, version }: BackedUp,
+  { records, version }: BackedUp,
   options: { scratch: string; signal?: AbortSignal; keyFile?: string | undefined },
 ): Promise<AsyncIterable<Uint8Array>> {
   const directory = await mkdtemp(join(options.scratch, SCRATCH));
   const discard = () => rm(directory, { recursive: true, force: true });
   try {
-    // Events last: what the records tell of has its events.
-    await database.backup(join(directory, 'records.db'));
-    await events.backup(join(directory, 'events.db'));
+    await records.backup(directory);
     if (options.keyFile !== undefined) await copyKey(options.keyFile, join(directory, KEY_FILE));
     options.signal?.throwIfAborted();
     const manifest: Manifest = {

@@ -1,11 +1,11 @@
 import { CayError } from '@cay/sdk/protocol';
 import type { OperatorVerbs } from '../control.ts';
-import type { EventLog } from '../events/event-log.ts';
+import type { EventAppender } from '../../records/events/events.ts';
 import { requireAdmin } from '../tenants/principal.ts';
 
 /** `take` makes the archive; the records know how. */
 export function backupVerb(
-  events: Pick<EventLog, 'append'>,
+  events: EventAppender,
   take:
     | ((options: { signal: AbortSignal; withKey: boolean }) => Promise<AsyncIterable<Uint8Array>>)
     | undefined,
@@ -15,7 +15,7 @@ export function backupVerb(
     if (!take) throw new CayError('unsupported', 'This server cannot make backups');
     const data = await take(options);
     const { project, key } = principal;
-    events.append({ type: 'backup.taken', project, key, data: { withKey: options.withKey } });
+    await events.append({ type: 'backup.taken', project, key, data: { withKey: options.withKey } });
     return data;
   };
 }

@@ -3,6 +3,7 @@ import type { Observation } from '../../backends/backend.ts';
 import { inBackground } from '../../lib/in-background.ts';
 import { retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
 import type { Core } from '../core.ts';
+import { isLeasedElsewhere } from '../sandboxes/operations.ts';
 import type { Settler } from './settle-sandbox.ts';
 
 /**
@@ -21,14 +22,21 @@ export async function followBackend(
 ): Promise<void> {
   const settle = (id: SandboxId) =>
     operations.enqueue(id, async () => {
-      const row = closing.aborted ? undefined : sandboxes.get(id);
-      if (row?.state === 'active' || row?.state === 'paused') settler.settle(row, await backend.observe(id));
+      const row = closing.aborted ? undefined : await sandboxes.get(id);
+      if (row?.state === 'active' || row?.state === 'paused')
+        await settler.settle(row, await backend.observe(id));
     });
   for await (const { id, phase } of changes) {
     if (phase === 'ready' || phase === 'starting' || phase === 'hibernated') continue;
     // Other sandboxes do not wait for this one.
     inBackground(
-      retryOnDiskFull(() => settle(id), onError),
+      retryOnDiskFull(
+        () => settle(id),
+        (error) => {
+          // The server that changes the sandbox records what becomes of it.
+          if (!isLeasedElsewhere(error)) onError(error);
+        },
+      ),
       onError,
     );
   }

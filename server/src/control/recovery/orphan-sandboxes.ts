@@ -18,7 +18,10 @@ export async function findOrphanSandboxes({
   records: { sandboxes },
 }: Pick<Core, 'backend' | 'records'>): Promise<OrphanSandbox[]> {
   const { found } = await survey(backend, (platform) => platform.list());
-  return found.flatMap(({ it: { id }, platform }) => (sandboxes.get(id) ? [] : [{ id, platform }]));
+  const orphans: OrphanSandbox[] = [];
+  for (const { it, platform } of found)
+    if (!(await sandboxes.get(it.id))) orphans.push({ id: it.id, platform });
+  return orphans;
 }
 
 /** In the queue of that id, where it may turn out to have a record by now. */
@@ -27,6 +30,6 @@ export async function removeOrphanSandbox(
   { id, platform }: OrphanSandbox,
 ): Promise<void> {
   await operations.enqueue(id, async () => {
-    if (!sandboxes.get(id)) await platform.remove(id);
+    if (!(await sandboxes.get(id))) await platform.remove(id);
   });
 }

@@ -33,7 +33,7 @@ async function* silent({ signal }: { signal?: AbortSignal } = {}) {
 }
 
 const create = async () => (await opened.control.create(opened.principal, asked())).sandbox.id;
-const state = (id: SandboxId) => opened.control.get(opened.principal, id).state;
+const state = async (id: SandboxId) => (await opened.control.get(opened.principal, id)).state;
 
 describe('the comparison of records with the backend', () => {
   it('records sandboxes that ended, were paused or were removed outside the server', async () => {
@@ -41,15 +41,17 @@ describe('the comparison of records with the backend', () => {
     await memory.stop(stopped);
     await memory.freeze(frozen);
     await memory.remove(gone);
-    await expect.poll(() => [stopped, frozen, gone].map(state)).toEqual(['stopped', 'paused', 'failed']);
-    expect(opened.control.get(opened.principal, gone).reason).toBe('removed_outside');
-    expect(state(fine)).toBe('active');
+    await expect
+      .poll(() => Promise.all([stopped, frozen, gone].map(state)))
+      .toEqual(['stopped', 'paused', 'failed']);
+    expect((await opened.control.get(opened.principal, gone)).reason).toBe('removed_outside');
+    expect(await state(fine)).toBe('active');
   });
 
   it('records a sandbox that was started outside the server', async () => {
     const id = await create();
     await opened.control.stop(opened.principal, id);
-    await memory.ensure(id, opened.sandboxes.get(id)!.spec);
+    await memory.ensure(id, (await opened.sandboxes.get(id))!.spec);
     await expect.poll(() => state(id)).toBe('active');
   });
 
@@ -58,7 +60,7 @@ describe('the comparison of records with the backend', () => {
     await memory.ensure(stray, SandboxSpecSchema.parse({}));
     const made = await Promise.all(Array.from({ length: 20 }, create));
     await expect.poll(async () => (await memory.observe(stray)).phase).toBe('absent');
-    expect(made.map(state)).toEqual(made.map(() => 'active'));
+    expect(await Promise.all(made.map(state))).toEqual(made.map(() => 'active'));
   });
 
   it('finds snapshots that are missing or without a record', async () => {
@@ -68,10 +70,12 @@ describe('the comparison of records with the backend', () => {
     const stray = newId('snap');
     await memory.snapshot(id, stray);
     await memory.removeSnapshot(snapshot.id);
-    await expect.poll(() => opened.events.list({}).some(({ type }) => type === 'snapshot.lost')).toBe(true);
+    await expect
+      .poll(async () => (await opened.events.list({})).some(({ type }) => type === 'snapshot.lost'))
+      .toBe(true);
     await expect.poll(async () => (await memory.snapshots()).map((one) => one.id)).toEqual([kept.id]);
-    expect(opened.control.snapshots(opened.principal, { limit: 10 }).snapshots.map((one) => one.id)).toEqual([
-      kept.id,
-    ]);
+    expect(
+      (await opened.control.snapshots(opened.principal, { limit: 10 })).snapshots.map((one) => one.id),
+    ).toEqual([kept.id]);
   });
 });

@@ -8,7 +8,8 @@ import type { SnapshotId } from '@cay/sdk/protocol';
 import type { Observation } from '../../backends/backend.ts';
 import type { Core } from '../core.ts';
 import { platformOf, survey } from '../placement/placement.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import { isLeasedElsewhere } from '../sandboxes/operations.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { loseSnapshot } from './recover-snapshots.ts';
 import { removeOrphanSandbox } from './orphan-sandboxes.ts';
 import type { Settler } from './settle-sandbox.ts';
@@ -35,7 +36,7 @@ export function openReconciling(
   async function compareSandboxes(): Promise<void> {
     const { found: all, unsure } = await survey(backend, (platform) => platform.list());
     const found = new Map(all.map((each) => [each.it.id, each]));
-    for (const row of sandboxes.list({})) {
+    for (const row of await sandboxes.list({})) {
       const there = found.get(row.id);
       const observed: Observation = there?.it ?? { id: row.id, phase: 'absent', incarnation: 0 };
       found.delete(row.id);
@@ -43,7 +44,7 @@ export function openReconciling(
       if (differs(row, observed)) settle(row);
     }
     for (const [id, { platform }] of found) {
-      if (closing.aborted || sandboxes.get(id)) continue;
+      if (closing.aborted || (await sandboxes.get(id))) continue;
       removeOrphanSandbox(core, { id, platform }).catch(onError);
     }
   }
@@ -51,12 +52,14 @@ export function openReconciling(
   function settle({ id }: SandboxRow): void {
     operations
       .enqueue(id, async () => {
-        const row = closing.aborted ? undefined : sandboxes.get(id);
+        const row = closing.aborted ? undefined : await sandboxes.get(id);
         if (!row || !canDiffer(row)) return;
         const observed = await backend.observe(id);
-        if (differs(row, observed)) settler.settle(row, observed);
+        if (differs(row, observed)) await settler.settle(row, observed);
       })
-      .catch(onError);
+      .catch((error: unknown) => {
+        if (!isLeasedElsewhere(error)) onError(error);
+      });
   }
 
   async function compareSnapshots(): Promise<void> {
@@ -66,16 +69,15 @@ export function openReconciling(
       async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? [],
     );
     const found = new Map(all.map(({ it, platform }) => [it.id, platform]));
-    const gone = snapshots
-      .list({})
-      .filter((row) => row.here && !found.has(row.id) && !unsure(platformOf(row, backend)));
+    const kept = await snapshots.list({});
+    const gone = kept.filter((row) => row.here && !found.has(row.id) && !unsure(platformOf(row, backend)));
     for (const row of gone) {
       // Missing twice in a row: a snapshot that was being fetched at the first comparison is there by now.
-      if (missing.has(row.id) && !closing.aborted) loseSnapshot(core, row);
+      if (missing.has(row.id) && !closing.aborted) await loseSnapshot(core, row);
     }
     missing = new Set(gone.map(({ id }) => id));
     for (const [id, platform] of found) {
-      if (!closing.aborted && !snapshots.get(id))
+      if (!closing.aborted && !(await snapshots.get(id)))
         await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
     }
   }

@@ -1,4 +1,5 @@
 /** Finishes or removes forks that an earlier server had begun. */
+import type { ForkRow } from '../../records/tables/forks.ts';
 import type { Core } from '../core.ts';
 import type { ForkChildren } from '../snapshots/fork-children.ts';
 
@@ -9,25 +10,34 @@ import type { ForkChildren } from '../snapshots/fork-children.ts';
 export async function undoForks({
   backend,
   onError,
-  records: { forks, sandboxes },
+  records: { forks, leases, sandboxes, snapshots },
   forkChildren,
 }: Pick<Core, 'backend' | 'onError' | 'records'> & { forkChildren: ForkChildren }): Promise<void> {
-  for (const fork of forks.unmade()) {
+  for (const fork of await forks.unmade()) {
     if (fork.keyed && fork.children.length > 0) continue;
+    if (await isUnderWay(fork)) continue;
     for (const id of fork.children) {
       await backend.remove(id).catch(onError);
-      sandboxes.delete(id);
+      await sandboxes.delete(id);
     }
-    forkChildren.restoreBase(fork);
-    forks.delete(fork.id);
+    await forkChildren.restoreBase(fork);
+    await forks.delete(fork.id);
+  }
+
+  /** Whether another server is at it: it holds the lease of the parent from before the capture to the end. */
+  async function isUnderWay({ snapshot, children }: ForkRow): Promise<boolean> {
+    const parent = (await snapshots.get(snapshot))?.sandbox;
+    for (const id of parent === undefined ? children : [parent, ...children])
+      if (await leases.isHeld(id)) return true;
+    return false;
   }
 }
 
 /** Waits in the background for the children that recovery makes, and records that the fork is done. */
-export function finishForks({
+export async function finishForks({
   onError,
   records: { forks },
   forkChildren,
-}: Pick<Core, 'onError' | 'records'> & { forkChildren: ForkChildren }): void {
-  for (const fork of forks.unmade()) forkChildren.make(fork).catch(onError);
+}: Pick<Core, 'onError' | 'records'> & { forkChildren: ForkChildren }): Promise<void> {
+  for (const fork of await forks.unmade()) forkChildren.make(fork).catch(onError);
 }

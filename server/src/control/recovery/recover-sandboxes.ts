@@ -5,13 +5,15 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import { isAway, type Observation } from '../../backends/backend.ts';
 import { retry } from '../../lib/retry.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import { platformOf, survey } from '../placement/placement.ts';
+import { isLeasedElsewhere } from '../sandboxes/operations.ts';
 import type { SandboxDestroyer } from '../sandboxes/destroy-sandbox.ts';
 import type { SandboxMaker } from '../sandboxes/make-sandbox.ts';
 import type { Resizing } from '../sandboxes/resize-sandbox.ts';
 import type { RollingBack } from '../snapshots/rollback.ts';
+import { differs } from './reconcile.ts';
 import type { Settler } from './settle-sandbox.ts';
 
 /** A platform that does not answer is asked again after this, then after twice as long. */
@@ -42,14 +44,14 @@ export async function recoverSandboxes({
     if (row.pausedAs === 'archived') await backend.remove(row.id);
     else if (row.operation?.kind === 'resize') await resizing.finish(row, row.operation, observed);
     else if (row.operation) await rollingBack.finish(row, row.operation, observed);
-    else settler.settle(row, observed);
+    else await settler.settle(row, observed);
   }
 
   /** The platform does not answer yet. Until it does, the sandbox stays as it is recorded. */
   function recoverLater(id: SandboxId): Promise<void> {
     const recover = () =>
       operations.enqueue(id, async () => {
-        const row = closing.aborted ? undefined : sandboxes.get(id);
+        const row = closing.aborted ? undefined : await sandboxes.get(id);
         if (row && row.state !== 'destroying') await recoverOne(row, await backend.observe(id));
       });
     return retry(recover, {
@@ -63,17 +65,22 @@ export async function recoverSandboxes({
 
   const { found, unsure } = await survey(backend, (platform) => platform.list());
   const unknown = new Map(found.map((each) => [each.it.id, each]));
-  for (const row of sandboxes.list({})) {
+  /** What another server is at, that server finishes. */
+  const report = (error: unknown) => void (isLeasedElsewhere(error) || onError(error));
+
+  for (const row of await sandboxes.list({})) {
     const there = unknown.get(row.id);
     const observed: Observation = there?.it ?? { id: row.id, phase: 'absent', incarnation: 0 };
     unknown.delete(row.id);
-    if (row.state === 'creating') maker.make(row, undefined).catch(onError);
+    if (row.state === 'creating') maker.make(row, undefined).catch(report);
     else if (row.state === 'destroying')
-      operations.enqueue(row.id, () => destroyer.destroy(row, undefined, 'recovery')).catch(onError);
+      operations.enqueue(row.id, () => destroyer.destroy(row, undefined, 'recovery')).catch(report);
     else if (!there && unsure(platformOf(row, backend))) await recoverLater(row.id);
     else if (row.pausedAs === 'archived' || row.operation)
-      await operations.enqueue(row.id, () => recoverOne(row, observed)).catch(onError);
-    else settler.settle(row, observed);
+      await operations.enqueue(row.id, () => recoverOne(row, observed)).catch(report);
+    else if (differs(row, observed))
+      await operations.enqueue(row.id, () => recoverOne(row, observed)).catch(report);
+    else await settler.settle(row, observed);
   }
   // A sandbox without a record was never acknowledged to a caller.
   for (const [id, { platform }] of unknown) await platform.remove(id).catch(onError);

@@ -4,7 +4,7 @@
  */
 import { isCayError } from '@cay/sdk/protocol';
 import type { Snapshotting } from '../../backends/backend.ts';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import type { Core } from '../core.ts';
 import { platformOf, survey } from '../placement/placement.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
@@ -15,7 +15,7 @@ export async function recoverSnapshots(
   },
 ): Promise<void> {
   const { archives, backend, onError, registry } = core;
-  const { snapshots } = core.records;
+  const { leases, snapshots } = core.records;
   const verbs = backend.ability('snapshots');
   if (!verbs) return;
   const travel: Snapshotting = verbs;
@@ -32,11 +32,11 @@ export async function recoverSnapshots(
     } catch (error) {
       // The removal is refused now as it would have been then: the snapshot stays.
       if (row.state !== 'removing' || !isCayError(error, 'failed_precondition')) throw error;
-      snapshots.update(row.id, { state: 'kept' });
+      await snapshots.update(row.id, { state: 'kept' });
       return;
     }
     if (row.object !== null) await archives.store?.remove(row.object);
-    snapshots.delete(row.id);
+    await snapshots.delete(row.id);
   }
 
   /**
@@ -47,39 +47,47 @@ export async function recoverSnapshots(
       await travel.removeSnapshot(row.id);
     } catch (error) {
       if (!isCayError(error, 'failed_precondition')) throw error;
-      snapshots.update(row.id, { here: true });
+      await snapshots.update(row.id, { here: true });
     }
   }
 
   /** It is here and whole, so a copy in the store is of an archiving that was not finished. */
   async function removeCopy(id: SnapshotRow['id']): Promise<void> {
-    const row = snapshots.get(id);
+    const row = await snapshots.get(id);
     if (!row?.here || row.object === null) return;
     await archives.store?.remove(row.object);
-    snapshots.update(id, { object: null });
+    await snapshots.update(id, { object: null });
   }
 
   async function recoverOne(row: SnapshotRow, isThere: boolean): Promise<void> {
+    // Another server takes it, removes it or moves it at this moment.
+    if (await leases.isHeld(row.sandbox)) return;
     if (row.state !== 'kept') await remove(row);
     else if (!row.here && isThere) await removeHere(row);
-    else if (row.here && !isThere && !unsure(platformOf(row, backend))) loseSnapshot(core, row);
+    else if (row.here && !isThere && !unsure(platformOf(row, backend))) await loseSnapshot(core, row);
     await removeCopy(row.id);
   }
 
-  for (const row of snapshots.all()) await recoverOne(row, unknown.delete(row.id)).catch(onError);
+  for (const row of await snapshots.all()) await recoverOne(row, unknown.delete(row.id)).catch(onError);
   for (const [id, platform] of unknown)
     await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
   await registry.dropAbandoned();
 }
 
 /** Records that a snapshot is gone from its backend, and so are the templates that were made of it. */
-export function loseSnapshot(
-  { recordEvent, records: { snapshots, templates } }: Pick<Core, 'recordEvent' | 'records'>,
+export async function loseSnapshot(
+  { recordEvent, records }: Pick<Core, 'recordEvent' | 'records'>,
   row: SnapshotRow,
-): void {
-  for (const { project, name } of templates.of(row.id)) templates.delete(project, name);
-  // Without this its files would be counted with its descendants.
-  snapshots.update(row.id, { fileBytes: 0 });
-  snapshots.delete(row.id);
-  recordEvent('snapshot.lost', { id: row.sandbox, project: row.project }, undefined, { snapshot: row.id });
+): Promise<void> {
+  const { id, sandbox, project } = row;
+  await records.transaction(async (tx) => {
+    // It may have been removed since it was listed.
+    if (!(await tx.snapshots.get(id))) return;
+    for (const template of await tx.templates.of(id))
+      await tx.templates.delete(template.project, template.name);
+    // Without this its files would be counted with its descendants.
+    await tx.snapshots.update(id, { fileBytes: 0 });
+    await tx.snapshots.delete(id);
+    await recordEvent(tx, 'snapshot.lost', { id: sandbox, project }, undefined, { snapshot: id });
+  });
 }

@@ -1,6 +1,6 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Observation } from '../../backends/backend.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import { pauseLevelOf, type StateRecorder } from '../sandboxes/record-state.ts';
 import type { SandboxStarter } from '../sandboxes/start-sandbox.ts';
@@ -10,7 +10,7 @@ export interface Settler {
    * Records what the backend reports, where it differs from the record: a start or stop was cut short, or the
    * sandbox ended by itself. Call this from the sandbox's queue.
    */
-  settle(row: SandboxRow, observed: Observation): void;
+  settle(row: SandboxRow, observed: Observation): Promise<void>;
 }
 
 export function openSettler({
@@ -26,23 +26,23 @@ export function openSettler({
   state: StateRecorder;
 }): Settler {
   /** After a restart of the machine nothing of the sandbox is broken: it is stopped, as by a caller. */
-  function stoppedByReboot(row: SandboxRow, { message }: Observation): void {
-    state.stopped(row, { reason: 'host_restarted', message: message ?? null }, (stopped) =>
-      recordEvent('sandbox.stopped', stopped, undefined, { cause: 'host_restarted' }),
+  function stoppedByReboot(row: SandboxRow, { message }: Observation): Promise<SandboxRow> {
+    return state.stopped(row, { reason: 'host_restarted', message: message ?? null }, (stopped, tx) =>
+      recordEvent(tx, 'sandbox.stopped', stopped, undefined, { cause: 'host_restarted' }),
     );
   }
 
   /** Starts a sandbox with `onBoot: start`, also if an earlier server died before it had done so. */
-  function startAfterReboot(id: SandboxId): void {
+  async function startAfterReboot(id: SandboxId): Promise<void> {
     const toStart = (row: SandboxRow | undefined) =>
       row?.state === 'stopped' && row.reason === 'host_restarted' && row.onBoot === 'start' ? row : undefined;
-    if (!toStart(sandboxes.get(id))) return;
+    if (!toStart(await sandboxes.get(id))) return;
     operations
       .enqueue(id, async () => {
-        const row = closing.aborted ? undefined : toStart(sandboxes.get(id));
+        const row = closing.aborted ? undefined : toStart(await sandboxes.get(id));
         if (!row) return;
-        await starter.start(row, (active) =>
-          recordEvent('sandbox.started', active, undefined, { cause: 'boot' }),
+        await starter.start(row, (active, tx) =>
+          recordEvent(tx, 'sandbox.started', active, undefined, { cause: 'boot' }),
         );
       })
       .catch(onError);
@@ -51,33 +51,33 @@ export function openSettler({
   function recordStarted(row: SandboxRow): void {
     operations
       .enqueue(row.id, () =>
-        starter.start(row, (active) => recordEvent('sandbox.started', active, undefined)),
+        starter.start(row, (active, tx) => recordEvent(tx, 'sandbox.started', active, undefined)),
       )
       .catch(onError);
   }
 
-  function recordEnded(row: SandboxRow, observed: Observation): void {
+  async function recordEnded(row: SandboxRow, observed: Observation): Promise<void> {
     if (observed.phase === 'stopped') {
-      state.asObserved(row, observed, (stopped) =>
-        recordEvent('sandbox.stopped', stopped, undefined, { cause: 'backend' }),
+      await state.asObserved(row, observed, (stopped, tx) =>
+        recordEvent(tx, 'sandbox.stopped', stopped, undefined, { cause: 'backend' }),
       );
-    } else if (observed.reason === 'host_restarted') stoppedByReboot(row, observed);
-    else state.failed(row, observed);
+    } else if (observed.reason === 'host_restarted') await stoppedByReboot(row, observed);
+    else await state.failed(row, observed);
   }
 
   return {
-    settle(row, observed) {
+    async settle(row, observed) {
       if (row.pausedAs === 'archived') return;
       const level = pauseLevelOf(observed);
       const runs = observed.phase === 'starting' || (observed.phase === 'ready' && level === null);
       if (runs && row.state !== 'active') recordStarted(row);
       else if (level !== null && row.pausedAs !== level) {
-        state.asObserved(row, observed, (paused) =>
-          recordEvent('sandbox.paused', paused, undefined, { as: level, cause: 'backend' }),
+        await state.asObserved(row, observed, (paused, tx) =>
+          recordEvent(tx, 'sandbox.paused', paused, undefined, { as: level, cause: 'backend' }),
         );
       } else if (!runs && level === null && (row.state === 'active' || row.state === 'paused'))
-        recordEnded(row, observed);
-      if (row.onBoot === 'start') startAfterReboot(row.id);
+        await recordEnded(row, observed);
+      if (row.onBoot === 'start') await startAfterReboot(row.id);
     },
   };
 }

@@ -1,5 +1,6 @@
 import { CayError } from '@cay/sdk/protocol';
 import type { Orphan } from '../../backends/backend.ts';
+import { inBackground } from '../../lib/in-background.ts';
 import type { Core } from '../core.ts';
 import type { Control } from '../control.ts';
 import type { Principal } from '../tenants/principal.ts';
@@ -10,13 +11,13 @@ const NAMED = 20;
 
 /** Finds and removes orphans on the machine or the cluster, for its operator. */
 export function sweepVerbs(
-  core: Pick<Core, 'backend' | 'events' | 'onError' | 'operations' | 'records'>,
+  core: Pick<Core, 'backend' | 'onError' | 'operations' | 'records'>,
 ): Pick<Control, 'sweep' | 'noteSwept'> {
-  const { backend, events, onError } = core;
+  const { backend, onError, records } = core;
 
-  function recordSwept(orphans: Orphan[], principal?: Principal): void {
+  async function recordSwept(orphans: Orphan[], principal?: Principal): Promise<void> {
     if (orphans.length === 0) return;
-    events.append({
+    await records.events.append({
       type: 'host.swept',
       ...(principal && { project: principal.project, key: principal.key }),
       data: {
@@ -27,7 +28,7 @@ export function sweepVerbs(
   }
 
   return {
-    noteSwept: recordSwept,
+    noteSwept: (orphans) => inBackground(recordSwept(orphans), onError),
     async sweep(principal, { dryRun = false } = {}) {
       const sweeping = backend.ability('sweep');
       if (!sweeping)
@@ -39,7 +40,7 @@ export function sweepVerbs(
         ...sandboxes.map(({ id }): Orphan => ({ kind: 'sandbox', name: id })),
         ...(await sweeping.sweep({ dryRun })),
       ];
-      if (!dryRun) recordSwept(orphans, principal);
+      if (!dryRun) await recordSwept(orphans, principal);
       return orphans;
     },
   };

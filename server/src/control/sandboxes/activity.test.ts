@@ -11,7 +11,7 @@ beforeEach(() => {
   saved = [];
   nowMs = 1000;
   activity = openActivity({
-    save: (used) => saved.push(new Map(used)),
+    save: async (used) => void saved.push(new Map(used)),
     clock: openClock({ now: () => nowMs, monotonic: () => nowMs }),
     onError: (error) => expect.unreachable(String(error)),
   });
@@ -67,7 +67,7 @@ describe('activity', () => {
     expect(activity.enter('a', 'call')).toBeDefined();
   });
 
-  it('saves the last use of all sandboxes in one write', () => {
+  it('saves the last use of all sandboxes in one write', async () => {
     activity.touch('a');
     nowMs = 2000;
     activity.touch('a');
@@ -75,7 +75,7 @@ describe('activity', () => {
     activity.touch('gone');
     activity.forget('gone');
     expect(saved).toEqual([]);
-    activity.close();
+    await activity.close();
     expect(saved).toEqual([
       new Map([
         ['a', 2000],

@@ -6,6 +6,7 @@
  * in. Each sandbox has a gate. While it is closed new calls wait; calls that are inside go on.
  */
 import type { Clock } from '../../lib/clock.ts';
+import { inBackground } from '../../lib/in-background.ts';
 
 export const USES = [
   /** A command that a client waits for. */
@@ -20,7 +21,7 @@ export type Use = (typeof USES)[number];
 
 export interface ActivityOptions {
   /** Records when sandboxes were used last. */
-  save(used: ReadonlyMap<string, number>): void;
+  save(used: ReadonlyMap<string, number>): Promise<void>;
   clock: Clock;
   onError(error: unknown): void;
 }
@@ -55,7 +56,7 @@ export interface Activity {
   steadyLeaseUntilMs(id: string): number | undefined;
   forget(id: string): void;
   /** Records the last uses that are not recorded yet. */
-  close(): void;
+  close(): Promise<void>;
 }
 
 interface Place {
@@ -74,6 +75,7 @@ export function openActivity({ save, clock, onError }: ActivityOptions): Activit
   const leases = new Map<string, number>();
   let unsaved = new Map<string, number>();
   let timer: NodeJS.Timeout | undefined;
+  let saved: Promise<void> = Promise.resolve();
 
   function place(id: string): Place {
     let known = places.get(id);
@@ -89,18 +91,17 @@ export function openActivity({ save, clock, onError }: ActivityOptions): Activit
     return known;
   }
 
-  function flush(): void {
+  /** Resolves when all uses until now are recorded. */
+  function flush(): Promise<void> {
     clearTimeout(timer);
     timer = undefined;
-    if (unsaved.size === 0) return;
+    if (unsaved.size === 0) return saved;
     const saving = unsaved;
     unsaved = new Map();
-    try {
-      save(saving);
-    } catch (error) {
-      // The next use is saved again; until then the sandbox counts as idle from a little earlier.
-      onError(error);
-    }
+    // One after the other. A use that could not be saved is saved with the next one; until then the sandbox
+    // counts as idle from a little earlier.
+    saved = saved.then(() => save(saving)).catch(onError);
+    return saved;
   }
 
   function begin(at: Place, id: string, use: Use): Disposable {
@@ -164,7 +165,7 @@ export function openActivity({ save, clock, onError }: ActivityOptions): Activit
     touch(id) {
       activity.markUsed(id);
       unsaved.set(id, clock.now());
-      timer ??= setTimeout(flush, SAVE_EVERY_MS).unref();
+      timer ??= setTimeout(() => inBackground(flush(), onError), SAVE_EVERY_MS).unref();
     },
     markUsed: (id) => void used.set(id, { atMs: clock.now(), steadyMs: clock.steady() }),
     usedAtMs: (id) => used.get(id)?.atMs,

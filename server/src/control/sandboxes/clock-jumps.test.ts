@@ -1,10 +1,12 @@
 /** The wall clock is set forward and back. Timeouts stay as they are, idleness and age go by elapsed time. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { IdlePolicySchema, ListSnapshotsSchema, RetentionSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { commandKeys } from '../commands/command-keys.ts';
-import { idempotency } from '../tenants/idempotency.ts';
-import { openEventLog } from '../events/event-log.ts';
+import { sandboxRow } from '../../../../test/conformance/records-rows.ts';
+import { openRecords } from '../../records/open-records.ts';
 import { hibernatingBackend } from '../testing/hibernating-backend.ts';
 import {
   asked,
@@ -14,7 +16,6 @@ import {
   type TestControl,
 } from '../testing/test-control.ts';
 import { startDispatch } from '../events/webhooks/dispatch.ts';
-import { webhookRecords } from '../events/webhooks/webhook-records.ts';
 
 const SOME_LOOKS_MS = 120;
 const MINUTE = 60_000;
@@ -38,8 +39,8 @@ function jump(ms: number): void {
   opened.clock.nowMs += ms;
   opened.clock.jumpedMs += ms;
 }
-const state = (id: SandboxId) => {
-  const { state: now, pausedAs } = opened.control.get(opened.principal, id);
+const state = async (id: SandboxId) => {
+  const { state: now, pausedAs } = await opened.control.get(opened.principal, id);
   return pausedAs ?? now;
 };
 const create = async (input: Parameters<typeof asked>[0]) =>
@@ -55,11 +56,13 @@ describe.each([
     later(9 * MINUTE);
     jump(by);
     await sleep(SOME_LOOKS_MS);
-    expect(state(id)).toBe('active');
+    expect(await state(id)).toBe('active');
     later(MINUTE);
     await expect.poll(() => state(id)).toBe('frozen');
     later(2 * HOUR);
-    await expect.poll(() => opened.control.list(opened.principal, { limit: 10 }).sandboxes).toEqual([]);
+    await expect
+      .poll(async () => (await opened.control.list(opened.principal, { limit: 10 })).sandboxes)
+      .toEqual([]);
   });
 
   it('makes no sandbox idle that was started, or used, after it', async () => {
@@ -69,7 +72,7 @@ describe.each([
     await (await opened.control.enter(opened.principal, id)).guest.commands();
     later(9 * MINUTE);
     await sleep(SOME_LOOKS_MS);
-    expect(state(id)).toBe('active');
+    expect(await state(id)).toBe('active');
     later(MINUTE);
     await expect.poll(() => state(id)).toBe('frozen');
   });
@@ -80,7 +83,7 @@ describe.each([
     jump(by);
     later(30 * MINUTE);
     await sleep(SOME_LOOKS_MS);
-    expect(state(id)).toBe('active');
+    expect(await state(id)).toBe('active');
     later(10 * MINUTE);
     await expect.poll(() => state(id)).toBe('frozen');
   });
@@ -98,64 +101,83 @@ describe('a clock that is set forward', () => {
     const retention = RetentionSchema.parse({ keepLast: null, maxAgeMs: HOUR });
     const id = await create({ retention });
     for (let turn = 0; turn < 3; turn++) await opened.control.turn(opened.principal, id, {});
-    const kept = () =>
-      opened.control.snapshots(opened.principal, ListSnapshotsSchema.parse({ sandbox: id })).snapshots.length;
+    const kept = async () =>
+      (await opened.control.snapshots(opened.principal, ListSnapshotsSchema.parse({ sandbox: id }))).snapshots
+        .length;
     const look = async () => {
       await opened.control.update(opened.principal, id, { retention });
       await sleep(SOME_LOOKS_MS);
     };
     jump(DAY);
     await look();
-    expect(kept()).toBe(3);
+    expect(await kept()).toBe(3);
     later(2 * HOUR);
     await look();
     // The newest always stays.
-    expect(kept()).toBe(1);
+    expect(await kept()).toBe(1);
   });
 
   it('deletes no idempotency key and no event', async () => {
-    const { database, clock } = opened;
+    const clock = { nowMs: 1_700_000_000_000, jumpedMs: 0 };
+    const passes = (ms: number) => void (clock.nowMs += ms);
+    const jumps = (ms: number) => {
+      clock.nowMs += ms;
+      clock.jumpedMs += ms;
+    };
     const now = () => clock.nowMs;
     const ageing = () => clock.nowMs - Math.max(0, clock.jumpedMs);
-    const calls = idempotency(database, { now, ageing });
-    const commands = commandKeys(database, { now, ageing });
-    const id = await create({});
-    calls.remember('p', 'old', {}, 'made', now());
-    commands.claim(id, 'old', {}, 'cmd_1');
-    jump(30 * DAY);
-    calls.remember('p', 'new', {}, 'other', now());
-    commands.claim(id, 'new', {}, 'cmd_2');
-    expect(calls.find('p', 'old', {})).toBe('made');
-    expect(commands.claim(id, 'old', {}, 'cmd_3').id).toBe('cmd_1');
-
-    const log = openEventLog(':memory:', { keep: { ageMs: HOUR }, now, ageing });
-    log.append({ type: 'first' });
-    jump(DAY);
-    log.append({ type: 'second' });
-    log.prune();
-    expect(log.list({}).map(({ type }) => type)).toEqual(['first', 'second']);
-    later(40 * DAY);
-    log.prune();
-    expect(log.list({})).toEqual([]);
-    log.close();
+    const directory = mkdtempSync(join(tmpdir(), 'cay-clock-'));
+    const {
+      projects,
+      sandboxes,
+      idempotency,
+      commandKeys,
+      events: log,
+      ...records
+    } = await openRecords({
+      directory,
+      now,
+      ageing,
+      keepEvents: { ageMs: HOUR },
+    });
+    const project = (await projects.create('p')).id;
+    const { id } = sandboxRow(project);
+    await sandboxes.insert({ ...sandboxRow(project), id });
+    await idempotency.remember('p', 'old', {}, 'made');
+    await commandKeys.claim(id, 'old', {}, 'cmd_1');
+    jumps(30 * DAY);
+    await idempotency.remember('p', 'new', {}, 'other');
+    await commandKeys.claim(id, 'new', {}, 'cmd_2');
+    expect(await idempotency.find('p', 'old', {})).toBe('made');
+    expect((await commandKeys.claim(id, 'old', {}, 'cmd_3')).id).toBe('cmd_1');
+    await log.append({ type: 'first' });
+    jumps(DAY);
+    await log.append({ type: 'second' });
+    await log.prune();
+    expect((await log.list({})).map(({ type }) => type)).toEqual(['first', 'second']);
+    passes(40 * DAY);
+    await log.prune();
+    expect(await log.list({})).toEqual([]);
+    await records.close();
+    rmSync(directory, { recursive: true });
   });
 
   it('disables no webhook', async () => {
-    const { database, clock, events, principal } = opened;
-    const records = webhookRecords(database);
+    const { clock, events, principal } = opened;
+    const records = opened.records.webhooks;
     const webhook = {
       id: 'whk_1',
       project: principal.project,
       url: 'https://example.com/',
       types: [],
       createdAtMs: clock.nowMs,
-      deliveredTo: events.lastId(),
+      deliveredTo: await events.lastId(),
       attempts: 0,
       failingSinceMs: null,
       lastError: null,
       disabledAtMs: null,
     };
-    records.insert(webhook);
+    await records.insert(webhook);
     let tries = 0;
     const dispatch = startDispatch({
       webhook,
@@ -166,7 +188,7 @@ describe('a clock that is set forward', () => {
       ageing: () => clock.nowMs - clock.jumpedMs,
       send: async () =>
         ({ ok: false, error: 'refused', durationMs: 0, status: null, event: ++tries }) as never,
-      note: () => {},
+      note: async () => {},
       onError: (error) => expect.unreachable(String(error)),
     });
     await create({});
@@ -175,9 +197,9 @@ describe('a clock that is set forward', () => {
     jump(DAY);
     const before = tries;
     await expect.poll(() => tries).toBeGreaterThan(before + 3);
-    expect(records.get('whk_1')).toMatchObject({ disabledAtMs: null });
+    expect(await records.get('whk_1')).toMatchObject({ disabledAtMs: null });
     later(2 * HOUR);
-    await expect.poll(() => records.get('whk_1')!.disabledAtMs).not.toBeNull();
+    await expect.poll(async () => (await records.get('whk_1'))!.disabledAtMs).not.toBeNull();
     await dispatch.stop();
   });
 });
@@ -188,10 +210,12 @@ describe('a clock that is set back', () => {
     jump(-DAY);
     const look = () => opened.control.update(opened.principal, id, { labels: {} });
     await look();
-    expect(opened.sandboxes.get(id)!.expiresAtMs).toBe(opened.clock.nowMs + HOUR);
+    await expect
+      .poll(async () => (await opened.sandboxes.get(id))!.expiresAtMs)
+      .toBe(opened.clock.nowMs + HOUR);
     later(HOUR - 1);
     await look();
-    expect(state(id)).toBe('active');
+    expect(await state(id)).toBe('active');
     later(1);
     await look();
     await expect.poll(() => state(id)).toBe('stopped');

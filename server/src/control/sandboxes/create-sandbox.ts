@@ -1,6 +1,7 @@
 import { CayError, type CreateSandbox, type Sandbox, type SandboxSpec } from '@cay/sdk/protocol';
-import { recorded, type SandboxRow } from '../../records/sandboxes.ts';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { Tables } from '../../records/tables/tables.ts';
+import { recorded, type SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import type { Core } from '../core.ts';
 import type { Idling } from '../pausing/idle-policy.ts';
 import { withMemoryHint } from '../snapshots/memory-errors.ts';
@@ -11,6 +12,12 @@ import { newSandboxRow } from './new-sandbox-row.ts';
 import type { Planning } from './plan-sandbox.ts';
 import type { CreateOptions, SandboxVerbs } from './sandbox.ts';
 
+/** A sandbox that a create found instead of making one. */
+interface Existing {
+  row: SandboxRow;
+  by: 'key' | 'name';
+}
+
 /**
  * Makes a sandbox from a template or a snapshot, once for each idempotency key, and with `getOrCreate` once
  * for each name.
@@ -18,16 +25,17 @@ import type { CreateOptions, SandboxVerbs } from './sandbox.ts';
 export function createVerb({
   backend,
   clock,
+  idempotency,
   lookup,
   pressure,
   quota,
-  records: { database, idempotency, projects, sandboxes },
+  records,
   idling,
   maker,
   planning,
   registry,
   start,
-}: Pick<Core, 'backend' | 'clock' | 'lookup' | 'pressure' | 'quota' | 'records'> & {
+}: Pick<Core, 'backend' | 'clock' | 'idempotency' | 'lookup' | 'pressure' | 'quota' | 'records'> & {
   idling: Idling;
   maker: SandboxMaker;
   planning: Planning;
@@ -58,33 +66,47 @@ export function createVerb({
     });
   }
 
-  /** Records the intent, if quota and machine have room. */
-  function insert(row: SandboxRow, request: CreateSandbox, idempotencyKey: string | undefined): SandboxRow {
-    const { spec } = row;
-    return database.transaction(() => {
-      const project = projects.get(row.project);
-      if (!project)
-        throw new CayError('permission_denied', `Project "${row.project}" does not exist any more`);
-      quota.require(project.id, { sandboxes: 1, limits: spec.limits });
-      pressure.admit(spec.limits, { platform: spec.platform });
-      sandboxes.insert(row);
-      if (idempotencyKey !== undefined)
-        idempotency.remember(project.id, idempotencyKey, request, row.id, row.createdAtMs);
-      return row;
-    });
-  }
-
-  /** The sandbox that exists already for the idempotency key or, with `getOrCreate`, for the name. */
-  function existing(
+  /**
+   * Records the intent, if quota and machine have room. Resolves the sandbox that exists already for the
+   * idempotency key or the name: that is looked for in the transaction that inserts, so that of several calls
+   * one makes it.
+   */
+  function insert(
+    row: SandboxRow,
     principal: Principal,
     request: CreateSandbox,
     idempotencyKey: string | undefined,
-  ): Promise<Sandbox> | undefined {
+  ): Promise<Existing | undefined> {
+    const { project, spec, origin } = row;
+    return records.transaction(async (tx) => {
+      const existing = await find(tx, principal, request, idempotencyKey);
+      if (existing) return existing;
+      if (!(await tx.projects.get(project)))
+        throw new CayError('permission_denied', `Project "${project}" does not exist any more`);
+      // Another server may have removed it meanwhile.
+      if (origin && (await tx.snapshots.get(origin.snapshot))?.state !== 'kept')
+        throw new CayError('not_found', `Snapshot "${origin.snapshot}" does not exist`);
+      await quota.require(tx, project, { sandboxes: 1, limits: spec.limits });
+      await pressure.admit(spec.limits, { platform: spec.platform, tx });
+      await tx.sandboxes.insert(row);
+      if (idempotencyKey !== undefined)
+        await idempotency.remember(tx, project, idempotencyKey, request, row.id);
+      return undefined;
+    });
+  }
+
+  /** Of the idempotency key or, with `getOrCreate`, of the name. */
+  async function find(
+    on: Tables,
+    { project }: Principal,
+    request: CreateSandbox,
+    idempotencyKey: string | undefined,
+  ): Promise<Existing | undefined> {
     const id =
-      idempotencyKey === undefined ? undefined : idempotency.find(principal.project, idempotencyKey, request);
+      idempotencyKey === undefined ? undefined : await on.idempotency.find(project, idempotencyKey, request);
     if (id !== undefined) {
-      const row = sandboxes.get(id);
-      if (row) return Promise.resolve(maker.making(row.id) ?? row).then(lookup.show);
+      const row = await on.sandboxes.get(id);
+      if (row) return { row, by: 'key' };
       throw new CayError(
         'not_found',
         `The sandbox "${id}" made with idempotency key "${idempotencyKey}" does not exist any more`,
@@ -92,11 +114,14 @@ export function createVerb({
       );
     }
     if (!request.getOrCreate || request.name === undefined) return undefined;
-    const row = sandboxes.byName(principal.project, request.name);
-    if (!row || row.state === 'destroying') return undefined;
-    const made = maker.making(row.id);
-    if (made) return made.then(lookup.show);
-    return row.state === 'active' ? Promise.resolve(lookup.show(row)) : start(principal, row.id);
+    const row = await on.sandboxes.byName(project, request.name);
+    return row && row.state !== 'destroying' ? { row, by: 'name' } : undefined;
+  }
+
+  /** Once it is made. One that was asked for by its name is started. */
+  async function showExisting({ row, by }: Existing, principal: Principal): Promise<Sandbox> {
+    const made = row.state === 'creating' ? await maker.made(row) : row;
+    return by === 'key' || made.state === 'active' ? lookup.show(made) : start(principal, made.id);
   }
 
   async function make(
@@ -108,22 +133,23 @@ export function createVerb({
     const spec = await planning.specOf(request, from, exactly);
     await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });
     await backend.validate(spec);
-    // Another call may have made it meanwhile. From here to the insert nothing is awaited.
-    const meanwhile = existing(principal, request, idempotencyKey);
-    if (meanwhile) return { sandbox: await meanwhile, created: false };
-    const row = insert(rowFor(principal.project, request, spec, from), request, idempotencyKey);
+    const row = rowFor(principal.project, request, spec, from);
+    const existing = await insert(row, principal, request, idempotencyKey);
+    if (existing) return { sandbox: await showExisting(existing, principal), created: false };
     const made = maker.make(row, principal);
-    idling.changed();
-    return { sandbox: lookup.show(await made), created: true };
+    if (row.idle) idling.changed();
+    return { sandbox: await lookup.show(await made), created: true };
   }
 
   return {
     async create(principal, request, options = {}) {
       if (request.getOrCreate && request.name === undefined)
         throw new CayError('invalid_argument', '"getOrCreate" needs a "name"');
-      const before = existing(principal, request, options.idempotencyKey);
-      if (before) return { sandbox: await before, created: false };
-      const from = planning.originOf(principal, request);
+      // Before anything is checked or made; looked for again when it is inserted.
+      const isRepeatable = options.idempotencyKey !== undefined || request.getOrCreate;
+      const before = isRepeatable && (await find(records, principal, request, options.idempotencyKey));
+      if (before) return { sandbox: await showExisting(before, principal), created: false };
+      const from = await planning.originOf(principal, request);
       if (!from) return make(principal, request, undefined, options);
       return registry
         .using(from, () => make(principal, request, from, options))

@@ -1,6 +1,7 @@
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { inBackground } from '../../lib/in-background.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import { withoutLease } from '../../records/leases/current-lease.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { DISK_FULL_RETRY_MS } from '../capacity/retry-on-disk-full.ts';
 import { unrecordedOnFullDisk } from '../capacity/unrecorded.ts';
 import type { Core } from '../core.ts';
@@ -39,13 +40,14 @@ export function openDestroyer(
   > & { expiry: Expiry; snapshots: Pick<SnapshotRegistry, 'dropAbandoned'> },
 ): SandboxDestroyer {
   const { activity, backend, clock, closing, commandLimit, expiry, onError, operations, recordEvent } = core;
-  const { database, sandboxes } = core.records;
+  const { records } = core;
+  const { sandboxes } = records;
 
   /** Schedules another attempt, as a timeout in the record: it outlives the server. */
-  function scheduleRetry(id: SandboxId, failure: unknown): void {
+  async function scheduleRetry(id: SandboxId, failure: unknown): Promise<void> {
     const delayMs = isCayError(failure, 'resource_exhausted') ? DISK_FULL_RETRY_MS : REMOVE_RETRY_MS;
     try {
-      sandboxes.update(id, { state: 'destroying', expiresAtMs: clock.now() + delayMs });
+      await sandboxes.update(id, { state: 'destroying', expiresAtMs: clock.now() + delayMs });
       expiry.changed();
     } catch (error) {
       // The caller gets the first failure. On a full disk the time cannot be recorded either.
@@ -57,7 +59,7 @@ export function openDestroyer(
 
   function removeAgain(id: SandboxId): Promise<void> {
     return operations.enqueue(id, async () => {
-      const row = closing.aborted ? undefined : sandboxes.get(id);
+      const row = closing.aborted ? undefined : await sandboxes.get(id);
       const begun = row && (row.state === 'destroying' || (await backend.observe(id)).phase === 'absent');
       if (begun) await destroyer.destroy(row, undefined, 'recovery');
     });
@@ -75,7 +77,7 @@ export function openDestroyer(
   const destroyer: SandboxDestroyer = {
     async destroy(row, principal, cause, { onIntent } = {}) {
       try {
-        sandboxes.update(row.id, { state: 'destroying', expiresAtMs: null });
+        await sandboxes.update(row.id, { state: 'destroying', expiresAtMs: null });
         onIntent?.();
       } catch (error) {
         // A full disk must not prevent a removal. After a crash before the row is deleted, recovery finds a
@@ -85,19 +87,19 @@ export function openDestroyer(
       try {
         await backend.remove(row.id);
       } catch (error) {
-        scheduleRetry(row.id, error);
+        await scheduleRetry(row.id, error);
         throw error;
       }
       try {
-        database.transaction(() => {
-          sandboxes.delete(row.id);
-          recordEvent('sandbox.removed', row, principal, { cause });
+        await records.transaction(async (tx) => {
+          await tx.sandboxes.delete(row.id);
+          await recordEvent(tx, 'sandbox.removed', row, principal, { cause });
         });
       } catch (error) {
-        scheduleRetry(row.id, error);
+        await scheduleRetry(row.id, error);
         throw unrecordedOnFullDisk(error, `Sandbox "${row.id}" has been removed`);
       }
-      await cleanUp(row).catch(onError);
+      await withoutLease(() => cleanUp(row)).catch(onError);
     },
   };
   return destroyer;

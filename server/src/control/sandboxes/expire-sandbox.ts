@@ -1,16 +1,17 @@
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import type { Pausing } from '../pausing/pausing.ts';
 import type { Waker } from '../pausing/wake.ts';
 import { REMOVE_RETRY_MS, type SandboxDestroyer } from './destroy-sandbox.ts';
 import type { Expire } from './expiry.ts';
+import { isLeasedElsewhere } from './operations.ts';
 import type { SandboxStopper } from './stop-sandbox.ts';
 
 /** Does what `onTimeout` asks for: pause, archive, stop or destroy. What fails is tried again later. */
 export function expireSandbox({
   clock,
   operations,
-  records: { sandboxes },
+  records,
   destroyer,
   stopper,
   pausing,
@@ -32,13 +33,17 @@ export function expireSandbox({
   return async ({ id }) => {
     try {
       await operations.enqueue(id, async () => {
-        const row = sandboxes.get(id);
+        // It may have got more time, or have ended, since it was listed.
+        const row = await records.sandboxes.get(id);
         if (row && row.expiresAtMs !== null && row.expiresAtMs <= clock.now()) await end(row);
       });
     } catch (error) {
-      const current = sandboxes.get(id);
-      if (current?.expiresAtMs != null && current.state !== 'destroying')
-        sandboxes.update(id, { expiresAtMs: clock.now() + REMOVE_RETRY_MS });
+      if (isLeasedElsewhere(error)) return;
+      await records.transaction(async (tx) => {
+        const current = await tx.sandboxes.get(id);
+        if (current?.expiresAtMs != null && current.state !== 'destroying')
+          await tx.sandboxes.update(id, { expiresAtMs: clock.now() + REMOVE_RETRY_MS });
+      });
       throw error;
     }
   };

@@ -5,17 +5,19 @@
  * next one but never longer than a few seconds: a clock that was set, or a machine that was suspended, is
  * noticed soon.
  */
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import { inBackground } from '../../lib/in-background.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 
 export interface ExpiryOptions {
-  next(): number | undefined;
-  due(): SandboxRow[];
+  next(): Promise<number | undefined>;
+  due(): Promise<SandboxRow[]>;
   /** The clock was set back: no sandbox may get more time by that than its timeout. */
-  shorten(): void;
+  shorten(): Promise<void>;
   now(): number;
   onError(error: unknown): void;
 }
 
+/** The row is as it was when it was listed: the handler reads it again, in the sandbox's queue. */
 export type Expire = (row: SandboxRow) => Promise<void>;
 
 export interface Expiry {
@@ -23,7 +25,8 @@ export interface Expiry {
   changed(): void;
   /** Nothing expires before this. */
   start(expire: Expire): void;
-  stop(): void;
+  /** Resolves when the records are not read any more. */
+  stop(): Promise<void>;
 }
 
 const LONGEST_SLEEP_MS = 5_000;
@@ -35,39 +38,48 @@ export function openExpiry({ next, due, shorten, now, onError }: ExpiryOptions):
   let expire: Expire | undefined;
   const inProgress = new Set<string>();
   let seenMs = Number.POSITIVE_INFINITY;
+  /** The reading of the next time, one at a time; with `again`, a time was recorded since it began. */
+  let planning: Promise<void> | undefined;
+  let again = false;
 
-  function tick(): void {
-    timer = undefined;
-    for (const row of attempt(due) ?? []) {
-      if (inProgress.has(row.id)) continue;
+  async function tick(): Promise<void> {
+    for (const row of (await attempt(due)) ?? []) {
+      if (!expire || inProgress.has(row.id)) continue;
       inProgress.add(row.id);
-      expire?.(row)
-        .catch(onError)
-        .finally(() => inProgress.delete(row.id));
+      const expired = expire(row).finally(() => inProgress.delete(row.id));
+      inBackground(expired, onError);
     }
-    sleep();
   }
 
   /** Runs in a timer, so nothing above would catch an error. */
-  function attempt<T>(read: () => T): T | undefined {
+  async function attempt<T>(read: () => Promise<T>): Promise<T | undefined> {
     try {
-      return read();
+      return await read();
     } catch (error) {
       onError(error);
       return undefined;
     }
   }
 
+  async function plan(): Promise<void> {
+    do {
+      again = false;
+      clearTimeout(timer);
+      if (now() < seenMs) await attempt(shorten);
+      seenMs = now();
+      // If the records cannot be read now, they are read again at the end of the longest sleep.
+      const nextMs =
+        (await attempt(async () => (await next()) ?? Number.POSITIVE_INFINITY)) ?? now() + LONGEST_SLEEP_MS;
+      if (!expire || nextMs === Number.POSITIVE_INFINITY) continue;
+      const sleepMs = Math.min(Math.max(nextMs - now(), SHORTEST_SLEEP_MS), LONGEST_SLEEP_MS);
+      timer = setTimeout(() => inBackground(tick().then(sleep), onError), sleepMs).unref();
+    } while (again && expire);
+  }
+
   function sleep(): void {
     if (!expire) return;
-    clearTimeout(timer);
-    if (now() < seenMs) attempt(shorten);
-    seenMs = now();
-    // If the records cannot be read now, they are read again at the end of the longest sleep.
-    const nextMs = attempt(() => next() ?? Number.POSITIVE_INFINITY) ?? now() + LONGEST_SLEEP_MS;
-    if (nextMs === Number.POSITIVE_INFINITY) return;
-    const sleepMs = Math.min(Math.max(nextMs - now(), SHORTEST_SLEEP_MS), LONGEST_SLEEP_MS);
-    timer = setTimeout(tick, sleepMs).unref();
+    if (planning) again = true;
+    else planning = plan().finally(() => (planning = undefined));
   }
 
   return {
@@ -76,8 +88,9 @@ export function openExpiry({ next, due, shorten, now, onError }: ExpiryOptions):
       expire = handler;
       sleep();
     },
-    stop() {
+    async stop() {
       expire = undefined;
+      await planning;
       clearTimeout(timer);
     },
   };

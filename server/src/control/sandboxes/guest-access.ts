@@ -4,7 +4,7 @@
  */
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Guest } from '../../guest/guest.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import type { Waker } from '../pausing/wake.ts';
 import type { Use } from './activity.ts';
@@ -37,10 +37,12 @@ export function openGuestAccess({
   async function active(id: SandboxId): Promise<SandboxRow> {
     for (;;) {
       await activity.gateOpen(id);
-      const row = lookup.reload({ id });
+      const row = await lookup.reload({ id });
       if (row.state === 'active') return row;
-      if (row.state === 'creating' && maker.making(id)) await maker.making(id);
-      else if (row.state === 'paused') await waker.wake(id);
+      if (row.state === 'creating') {
+        const made = await maker.made(row);
+        if (made.state === 'creating') throw notRunning(made);
+      } else if (row.state === 'paused') await waker.wake(id);
       else throw notRunning(row);
     }
   }
@@ -73,7 +75,7 @@ export function openGuestAccess({
           return guestCallOf(connected.guest, counted);
         } catch (error) {
           counted[Symbol.dispose]();
-          if (lookup.reload({ id }).state !== 'paused') throw error;
+          if ((await lookup.reload({ id })).state !== 'paused') throw error;
         }
       }
     }

@@ -10,23 +10,23 @@ export function insideVerbs({
   guestAccess,
   lookup,
   recordEvent,
-  records: { sandboxes },
+  records,
 }: Pick<Core, 'backend' | 'lookup' | 'recordEvent' | 'records'> & { guestAccess: GuestAccess }): Pick<
   SandboxVerbs,
   'files' | 'stats' | 'samples' | 'lookup' | 'ids'
 > {
   return {
     async files(principal, ref, asked) {
-      const { guest, row } = await guestAccess.enter(lookup.find(principal, ref).id);
+      const { guest, row } = await guestAccess.enter((await lookup.find(principal, ref)).id);
       const user = asked ?? row.spec.user;
-      const onChange: OnFileChange = (type, data) => recordEvent(type, row, principal, data);
+      const onChange: OnFileChange = (type, data) => recordEvent(records, type, row, principal, data);
       return { files: auditedFiles(guest.files(user), user, onChange), row, user };
     },
 
-    stats: async (principal, ref, options) => backend.stats(lookup.find(principal, ref).id, options),
+    stats: async (principal, ref, options) => backend.stats((await lookup.find(principal, ref)).id, options),
 
     async samples(principal, ref, { intervalMs, signal }) {
-      const { id } = lookup.find(principal, ref);
+      const { id } = await lookup.find(principal, ref);
       const first = await backend.stats(id, { signal });
       return (async function* () {
         yield first;
@@ -37,9 +37,9 @@ export function insideVerbs({
       })();
     },
 
-    lookup: (id) => sandboxes.get(id),
+    lookup: (id) => records.sandboxes.get(id),
 
-    ids: ({ state } = {}) =>
-      state === undefined ? sandboxes.ids() : sandboxes.list({ state }).map(({ id }) => id),
+    ids: async ({ state } = {}) =>
+      state === undefined ? records.sandboxes.ids() : records.sandboxes.list({ state }),
   };
 }

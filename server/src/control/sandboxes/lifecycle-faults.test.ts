@@ -6,11 +6,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, QuotaSchema } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend } from '../../backends/backend.ts';
+import { armFaultPoints } from '../../lib/fault-point.ts';
 import { openExpiry } from './expiry.ts';
-import { openDatabase } from '../../records/database.ts';
-import { openEventLog } from '../events/event-log.ts';
-import { keyRecords } from '../../records/keys.ts';
-import { projectRecords } from '../../records/projects.ts';
+import { openRecords } from '../../records/open-records.ts';
+import { openSqliteEvents } from '../../records/sqlite/open-events.ts';
 import {
   asked,
   installation,
@@ -38,7 +37,7 @@ describe.skipIf(!root)(
 
     const filler = () => join(disk, 'filler');
     /** Fills the disk, including the space that SQLite has reserved in its files. */
-    function fill(write: () => void): void {
+    async function fill(write: () => Promise<void>): Promise<void> {
       for (let size = 1024 * 1024; size >= 512; size /= 2) {
         try {
           for (;;) writeFileSync(filler(), Buffer.alloc(size), { flag: 'a' });
@@ -48,58 +47,68 @@ describe.skipIf(!root)(
       }
       for (let writes = 0; writes < 5_000; writes++) {
         try {
-          write();
+          await write();
         } catch {
           return;
         }
       }
     }
 
-    it('is `resource_exhausted`, and records can still be read', () => {
-      const database = openDatabase(join(disk, 'records.db'));
-      const projects = projectRecords(database);
-      const keys = keyRecords(database);
-      const project = projects.create('default');
-      const { key, secret } = keys.create({ name: 'k', project: project.id, role: 'admin' });
+    it('is `resource_exhausted`, and records can still be read', async () => {
+      const records = await openRecords({ directory: disk });
+      const { projects, keys } = records;
+      const project = await projects.create('default');
+      const { key, secret } = await keys.create({ name: 'k', project: project.id, role: 'admin' });
       let made = 0;
-      fill(() => void projects.create(`project-${made++}`));
-      expect(() => projects.create('one more')).toThrow(
-        expect.objectContaining({ code: 'resource_exhausted' }),
-      );
-      expect(() => database.transaction(() => projects.create('one more'))).toThrow(
-        expect.objectContaining({ code: 'resource_exhausted' }),
-      );
-      expect(projects.byName('default')).toEqual(project);
+      await fill(async () => void (await projects.create(`project-${made++}`)));
+      const full = { code: 'resource_exhausted' };
+      await expect(projects.create('one more')).rejects.toMatchObject(full);
+      await expect(records.transaction((tx) => tx.projects.create('one more'))).rejects.toMatchObject(full);
+      expect(await projects.byName('default')).toEqual(project);
       // A key works although its last use cannot be recorded.
-      expect(keys.find(secret)).toMatchObject({ id: key.id });
+      expect(await keys.find(secret)).toMatchObject({ id: key.id });
       rmSync(filler());
-      expect(projects.create('one more').name).toBe('one more');
-      database.close();
+      expect((await projects.create('one more')).name).toBe('one more');
+      await records.close();
     });
 
     it('delays events and loses none', async () => {
       const errors: unknown[] = [];
-      const log = openEventLog(join(disk, 'events.db'), { onError: (error) => errors.push(error) });
-      fill(() => {
-        log.append({ type: 'filling', data: { text: 'x'.repeat(1000) } });
+      const { log, close } = await openSqliteEvents(join(disk, 'events.db'), {
+        key: undefined,
+        now: Date.now,
+        ageing: Date.now,
+        onError: (error) => errors.push(error),
+      });
+      await fill(async () => {
+        await log.append({ type: 'filling', data: { text: 'x'.repeat(1000) } });
         if (errors.length > 0) throw errors[0];
       });
       expect(errors).not.toEqual([]);
-      const written = log.lastId();
-      expect(() => log.append({ type: 'held' })).not.toThrow();
-      expect(log.lastId()).toBe(written);
+      const written = await log.lastId();
+      const held = log.append({ type: 'held' });
+      expect(await log.lastId()).toBe(written);
       rmSync(filler());
-      log.append({ type: 'last' });
-      const types = () => log.list({ after: written }).map(({ type }) => type);
-      for (let tries = 0; types().at(-1) !== 'last' && tries < 400; tries++)
-        await new Promise((resolve) => setTimeout(resolve, 10));
+      await Promise.all([held, log.append({ type: 'last' })]);
       // The event that found the disk full is written first.
-      expect(types()).toEqual(['filling', 'held', 'last']);
+      const types = (await log.list({ after: written })).map(({ type }) => type);
+      expect(types).toEqual(['filling', 'held', 'last']);
       expect(await log.verify()).toMatchObject({ ok: true });
-      log.close();
+      await close();
     });
   },
 );
+
+/** Every transaction of the records finds the disk full. */
+function refuseWrites({ once = false } = {}): void {
+  armFaultPoints({
+    'records.transaction.begun'() {
+      if (once) armFaultPoints();
+      diskFull();
+    },
+  });
+}
+const allowWrites = () => armFaultPoints();
 
 function diskFull(): never {
   throw new CayError('resource_exhausted', 'The disk is full');
@@ -112,7 +121,10 @@ describe('a control plane with failures', () => {
     place = installation();
     backend = memoryBackend();
   });
-  afterEach(() => place.remove());
+  afterEach(() => {
+    allowWrites();
+    place.remove();
+  });
 
   /** The backend with some verbs changed. */
   const changed = (changes: Partial<Backend>): Backend =>
@@ -121,53 +133,59 @@ describe('a control plane with failures', () => {
     });
 
   it('removes a sandbox although the disk is too full to record the intent', async () => {
-    const { control, principal, sandboxes, database } = await place.open(backend);
+    const { control, principal, sql } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     // The removal itself makes room, so only the record of its intent is refused.
-    const { update } = sandboxes;
-    sandboxes.update = diskFull;
+    refuseWrites({ once: true });
     await control.remove(principal, sandbox.id);
-    sandboxes.update = update;
+    allowWrites();
     expect((await backend.observe(sandbox.id)).phase).toBe('absent');
-    expect(database.all('SELECT id FROM sandboxes')).toEqual([]);
+    expect(sql('SELECT id FROM sandboxes')).toEqual([]);
     await control.close();
   });
 
   it('deletes the record of a sandbox that could not be made as soon as there is room', async () => {
-    const ensure = async () => diskFull();
-    const { control, principal, sandboxes } = await place.open(changed({ ensure }));
-    const { delete: remove } = sandboxes;
-    sandboxes.delete = diskFull;
+    const ensure = async () => {
+      refuseWrites();
+      diskFull();
+    };
+    const { control, principal } = await place.open(changed({ ensure }));
     await expect(control.create(principal, asked())).rejects.toMatchObject({ code: 'resource_exhausted' });
-    expect(control.list(principal, { limit: 10 }).sandboxes).toHaveLength(1);
-    sandboxes.delete = remove;
-    for (let tries = 0; control.list(principal, { limit: 10 }).sandboxes.length > 0 && tries < 400; tries++)
+    expect((await control.list(principal, { limit: 10 })).sandboxes).toHaveLength(1);
+    allowWrites();
+    for (
+      let tries = 0;
+      (await control.list(principal, { limit: 10 })).sandboxes.length > 0 && tries < 400;
+      tries++
+    )
       await sleep(10);
-    expect(control.list(principal, { limit: 10 }).sandboxes).toEqual([]);
+    expect((await control.list(principal, { limit: 10 })).sandboxes).toEqual([]);
     await control.close();
   });
 
   it('reports a stop that it cannot record as done, and records it as soon as there is room', async () => {
-    const { control, principal, sandboxes } = await place.open(backend);
+    const { control, principal } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
-    const { update } = sandboxes;
-    sandboxes.update = diskFull;
+    refuseWrites();
     await expect(control.stop(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
     expect((await backend.observe(sandbox.id)).phase).toBe('stopped');
-    sandboxes.update = update;
-    for (let tries = 0; control.get(principal, sandbox.id).state !== 'stopped' && tries < 400; tries++)
+    allowWrites();
+    for (
+      let tries = 0;
+      (await control.get(principal, sandbox.id)).state !== 'stopped' && tries < 400;
+      tries++
+    )
       await sleep(10);
-    expect(control.get(principal, sandbox.id).state).toBe('stopped');
+    expect((await control.get(principal, sandbox.id)).state).toBe('stopped');
     await control.close();
   });
 
   it('starts a sandbox that has ended although the disk was too full to record that', async () => {
-    const { control, principal, sandboxes } = await place.open(backend);
+    const { control, principal } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
-    const { update } = sandboxes;
-    sandboxes.update = diskFull;
+    refuseWrites();
     await expect(control.stop(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
-    sandboxes.update = update;
+    allowWrites();
     expect((await control.start(principal, sandbox.id)).state).toBe('active');
     expect((await backend.observe(sandbox.id)).phase).toBe('ready');
     await control.close();
@@ -176,26 +194,24 @@ describe('a control plane with failures', () => {
   it('reports a removal that it cannot record as done, and deletes the record as soon as there is room', async () => {
     const { control, principal, sandboxes } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
-    const { update, delete: remove } = sandboxes;
-    sandboxes.update = sandboxes.delete = diskFull;
+    refuseWrites();
     await expect(control.remove(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
     expect((await backend.observe(sandbox.id)).phase).toBe('absent');
-    Object.assign(sandboxes, { update, delete: remove });
-    for (let tries = 0; sandboxes.get(sandbox.id) && tries < 400; tries++) await sleep(10);
-    expect(sandboxes.get(sandbox.id)).toBeUndefined();
+    allowWrites();
+    for (let tries = 0; (await sandboxes.get(sandbox.id)) && tries < 400; tries++) await sleep(10);
+    expect(await sandboxes.get(sandbox.id)).toBeUndefined();
     await control.close();
   });
 
   it('stops a sandbox that it cannot record as started', async () => {
-    const { control, principal, sandboxes } = await place.open(backend);
+    const { control, principal } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     await control.stop(principal, sandbox.id);
-    const { update } = sandboxes;
-    sandboxes.update = diskFull;
+    refuseWrites();
     await expect(control.start(principal, sandbox.id)).rejects.toMatchObject({ code: 'resource_exhausted' });
-    sandboxes.update = update;
+    allowWrites();
     expect((await backend.observe(sandbox.id)).phase).toBe('stopped');
-    expect(control.get(principal, sandbox.id).state).toBe('stopped');
+    expect((await control.get(principal, sandbox.id)).state).toBe('stopped');
     await control.close();
   });
 
@@ -208,7 +224,7 @@ describe('a control plane with failures', () => {
     await stuck.reached;
     backend.crash(busy.id, 'crashed');
     backend.crash(other.id, 'crashed');
-    await expect.poll(() => control.get(principal, other.id).state).toBe('failed');
+    await expect.poll(async () => (await control.get(principal, other.id)).state).toBe('failed');
   });
 
   it('starts no more at the same time than the quota allows', async () => {
@@ -223,7 +239,7 @@ describe('a control plane with failures', () => {
       [1, 2, 3].map(() => control.create(principal, asked({ limits: { cpus: 2 } }))),
     );
     for (const { sandbox } of made) await control.stop(principal, sandbox.id);
-    projects.setQuota(principal.project, QuotaSchema.parse({ cpus: 4 }));
+    await projects.setQuota(principal.project, QuotaSchema.parse({ cpus: 4 }));
     const started = await Promise.allSettled(made.map(({ sandbox }) => control.start(principal, sandbox.id)));
     expect(started.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'fulfilled', 'rejected']);
     expect(started.find(({ status }) => status === 'rejected')).toMatchObject({
@@ -244,7 +260,7 @@ describe('a control plane with failures', () => {
     const { sandbox } = await control.create(principal, asked());
     const { sandbox: other } = await control.create(principal, asked());
     await expect(control.remove(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
-    expect(control.get(principal, sandbox.id).state).toBe('destroying');
+    expect((await control.get(principal, sandbox.id)).state).toBe('destroying');
     clock.nowMs += 60_000;
     // Any change makes the timer read the clock again.
     await control.update(principal, other.id, { timeoutMs: 600_000 });
@@ -259,9 +275,9 @@ describe('the expiry timer', () => {
     let reads = 0;
     const { promise, resolve } = Promise.withResolvers<void>();
     const expiry = openExpiry({
-      shorten() {},
-      next: () => 0,
-      due() {
+      async shorten() {},
+      next: async () => 0,
+      async due() {
         if (++reads > 1) resolve();
         else throw new Error('unreadable');
         return [];
@@ -271,7 +287,7 @@ describe('the expiry timer', () => {
     });
     expiry.start(async () => {});
     await promise;
-    expiry.stop();
+    await expiry.stop();
     expect(errors).toHaveLength(1);
   });
 });

@@ -1,5 +1,5 @@
 import { newId } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 
 /** What a create, or the parent of a fork, decides about a new sandbox. */
 type Given = Pick<

@@ -1,5 +1,5 @@
 import { CayError } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 
 /** The state of a sandbox does not allow what the caller asks for. */
 export function notRunning(row: SandboxRow): CayError {

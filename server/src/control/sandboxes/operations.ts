@@ -5,9 +5,16 @@
  * decided by what it saw, such as a rollback after another caller's rollback. Such operations are claimed for
  * their whole length, and the later of two that exclude each other is rejected. A removal is never rejected:
  * whatever the sandbox becomes, the caller wants it gone.
+ *
+ * Where several servers may use the records, an operation holds the lease of its sandbox. While another server
+ * holds it the operation is rejected with `conflict`, and what an operation writes after it lost its lease is
+ * not recorded. Where no other server can open the records, the queue alone is enough.
  */
-import { CayError } from '@cay/sdk/protocol';
+import { CayError, isCayError } from '@cay/sdk/protocol';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
+import { withLease } from '../../records/leases/current-lease.ts';
+import type { HeldLease, LeaseHolder } from '../../records/leases/lease-holder.ts';
+import type { Records } from '../../records/records.ts';
 
 const OPERATIONS = {
   snapshot: 'reads',
@@ -21,8 +28,11 @@ const OPERATIONS = {
 export type Operation = keyof typeof OPERATIONS;
 
 export interface Operations {
-  /** Runs the task in the sandbox's queue, after all tasks that were enqueued before it. */
-  enqueue<T>(id: string, task: () => Promise<T>): Promise<T>;
+  /**
+   * Runs the task in the sandbox's queue, after all tasks that were enqueued before it. `name` is shown to
+   * callers of other servers that are refused meanwhile.
+   */
+  enqueue<T>(id: string, task: () => Promise<T>, name?: string): Promise<T>;
   /**
    * Claims the sandbox for an operation until the task settles. The task is not in the queue; it enqueues
    * what changes the sandbox.
@@ -33,15 +43,39 @@ export interface Operations {
   claim<T>(id: string, operation: Operation, task: (signal: AbortSignal) => Promise<T>): Promise<T>;
 }
 
+export interface OperationsOptions {
+  records: Records;
+  leases?: LeaseHolder | undefined;
+  onError(error: unknown): void;
+}
+
 interface Claim {
   operation: Operation;
   controller: AbortController;
   settled: Promise<void>;
 }
 
-export function openOperations(): Operations {
+export function openOperations({ records, leases, onError }: OperationsOptions): Operations {
   const queue = new KeyedQueue<string>();
   const claims = new Map<string, Set<Claim>>();
+
+  /** Runs the task with the lease of the sandbox. A sandbox that is not recorded has none. */
+  async function leased<T>(id: string, name: string, task: () => Promise<T>): Promise<T> {
+    if (!leases) return task();
+    const held = await acquire(leases, id, name);
+    if (!held) return task();
+    try {
+      return await withLease(held.lease, task);
+    } finally {
+      // A lease that cannot be released expires.
+      await held.release().catch(onError);
+    }
+  }
+
+  const acquire = (from: LeaseHolder, id: string, name: string): Promise<HeldLease | undefined> =>
+    records.transaction(async (tx) =>
+      (await tx.sandboxes.get(id)) ? from.acquire(tx, id, name) : undefined,
+    );
 
   /** Waits for the operations that were claimed before. None can be claimed after it. */
   async function othersSettled(id: string, others: Claim[]): Promise<void> {
@@ -50,7 +84,7 @@ export function openOperations(): Operations {
   }
 
   return {
-    enqueue: (id, task) => queue.run(id, task),
+    enqueue: (id, task, name = 'change') => queue.run(id, () => leased(id, name, task)),
 
     async claim(id, operation, task) {
       const underWay = [...(claims.get(id) ?? [])];
@@ -62,7 +96,7 @@ export function openOperations(): Operations {
       claims.set(id, claimed.add(claim));
       try {
         if (excluding.length > 0) await othersSettled(id, excluding);
-        return await task(claim.controller.signal);
+        return await leased(id, operation, () => task(claim.controller.signal));
       } finally {
         claimed.delete(claim);
         if (claimed.size === 0) claims.delete(id);
@@ -70,6 +104,11 @@ export function openOperations(): Operations {
       }
     },
   };
+}
+
+/** Whether an operation was refused because another server changes the sandbox. */
+export function isLeasedElsewhere(error: unknown): boolean {
+  return isCayError(error, 'conflict') && error.details['holder'] !== undefined;
 }
 
 function goTogether(one: Operation, other: Operation): boolean {

@@ -17,7 +17,7 @@ import type { Core } from '../core.ts';
 import { noMemory } from '../snapshots/memory-errors.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Principal } from '../tenants/principal.ts';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 
 /** The parts of a sandbox, or some of them, that the operator's policy restricts. */
 export interface Wanted {
@@ -31,7 +31,7 @@ export interface Planning {
   /**
    * The snapshot to start from: `snapshot`, or the one that the project's template of that name is made of.
    */
-  originOf(principal: Principal, request: CreateSandbox): SnapshotRow | undefined;
+  originOf(principal: Principal, request: CreateSandbox): Promise<SnapshotRow | undefined>;
   /**
    * With `exactly` the request's user and workdir are used even when they equal the defaults. Rejects for a
    * platform that does not exist, or that the snapshot is not on.
@@ -51,7 +51,7 @@ export function openPlanning({
   backend,
   capabilitiesOf,
   policy,
-  records: { templates },
+  records,
   registry,
 }: Pick<Core, 'backend' | 'capabilitiesOf' | 'policy' | 'records'> & {
   registry: Pick<SnapshotRegistry, 'resolve'>;
@@ -82,9 +82,10 @@ export function openPlanning({
     );
   }
 
-  const originOf: Planning['originOf'] = (principal, request) => {
-    const id = request.snapshot ?? templates.get(principal.project, request.template)?.snapshot;
-    const snapshot = id === undefined ? undefined : registry.resolve(principal.project, id);
+  const originOf: Planning['originOf'] = async (principal, request) => {
+    const id =
+      request.snapshot ?? (await records.templates.get(principal.project, request.template))?.snapshot;
+    const snapshot = id === undefined ? undefined : await registry.resolve(records, principal.project, id);
     if (snapshot && request.memory && !snapshot.memory) throw noMemory(snapshot);
     return snapshot;
   };

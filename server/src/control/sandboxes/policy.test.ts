@@ -101,7 +101,7 @@ describe('the policy of the operator in the control plane', () => {
               boxes.push((await control.create(principal, asked({ snapshot, limits: wanted }))).sandbox.id);
             }
             if (verb === 'restart' && tighter) {
-              running.kill();
+              await running.kill();
               policy = openPolicy({ maxima });
               running = await here.open(backend, { policy });
             }
@@ -144,15 +144,15 @@ describe('the policy of the operator in the control plane', () => {
     const { sandbox: frozen } = await before.control.create(before.principal, asked({ limits }));
     await before.control.stop(before.principal, stopped.id);
     await before.control.pause(before.principal, frozen.id, { as: 'frozen' });
-    before.kill();
+    await before.kill();
 
     const { control, principal, events } = await place.open(memory, { policy: openPolicy({ maxima }) });
     const started = await control.start(principal, stopped.id);
     expect(started.limits).toMatchObject({ memoryBytes: 512 * MiB, pids: 128, diskBytes: 2048 * MiB });
     expect((await memory.stats(stopped.id)).memoryLimitBytes).toBe(512 * MiB);
-    const updates = events
-      .list({ project: principal.project, limit: 100 })
-      .filter(({ type, data }) => type === 'sandbox.updated' && String(data['fields']) === 'limits');
+    const updates = (await events.list({ project: principal.project, limit: 100 })).filter(
+      ({ type, data }) => type === 'sandbox.updated' && String(data['fields']) === 'limits',
+    );
     expect(updates.map(({ sandbox, data }) => [sandbox, data])).toEqual([
       [stopped.id, { fields: ['limits'], cause: 'policy' }],
     ]);
@@ -173,7 +173,7 @@ describe('the policy of the operator in the control plane', () => {
       asked({ limits: { memoryBytes: 1024 * MiB, pids: 4096 } }),
     );
     await before.control.pause(before.principal, sandbox.id, { as: 'archived' });
-    before.kill();
+    await before.kill();
 
     const { control, principal } = await place.open(memory, { policy: openPolicy({ maxima }) });
     const awake = await control.resume(principal, sandbox.id);
@@ -187,7 +187,7 @@ describe('the policy of the operator in the control plane', () => {
     const before = await place.open(memory);
     const { sandbox } = await before.control.create(before.principal, asked({ limits: { pids: 4096 } }));
     const { id: snapshot } = await before.control.snapshot(before.principal, sandbox.id, {});
-    before.kill();
+    await before.kill();
     const { control, principal } = await place.open(memory, {
       policy: openPolicy({ maxima: { pids: 128 } }),
     });
@@ -230,25 +230,25 @@ describe('the policy of the operator in the control plane', () => {
       await make(null),
     ];
     await before.control.pause(before.principal, resting, { as: 'frozen' });
-    before.kill();
+    await before.kill();
 
     const policy = openPolicy({ maxima: { timeoutMs: 60_000 } });
     const { control, principal, events, clock } = await place.open(memory, { policy });
-    const facts = (id: string) => {
-      const { timeoutMs, expiresAtMs } = control.get(principal, id);
+    const facts = async (id: string) => {
+      const { timeoutMs, expiresAtMs } = await control.get(principal, id);
       return [timeoutMs, expiresAtMs && expiresAtMs - clock.nowMs];
     };
-    expect([endless, long, short].map(facts)).toEqual([
+    expect(await Promise.all([endless, long, short].map(facts))).toEqual([
       [60_000, 60_000],
       [60_000, 60_000],
       [1000, 1000],
     ]);
-    expect(facts(resting)).toEqual([60_000, null]);
+    expect(await facts(resting)).toEqual([60_000, null]);
     await control.resume(principal, resting);
-    expect(facts(resting)).toEqual([60_000, 60_000]);
-    const updates = events
-      .list({ project: principal.project, limit: 100 })
-      .filter(({ type }) => type === 'sandbox.updated');
+    expect(await facts(resting)).toEqual([60_000, 60_000]);
+    const updates = (await events.list({ project: principal.project, limit: 100 })).filter(
+      ({ type }) => type === 'sandbox.updated',
+    );
     expect(updates).toHaveLength(3);
     expect(new Set(updates.map(({ sandbox }) => sandbox))).toEqual(new Set([endless, long, resting]));
     for (const { data } of updates) expect(data).toEqual({ fields: ['timeoutMs'], cause: 'policy' });
@@ -279,7 +279,7 @@ describe('the policy of the operator in the control plane', () => {
       () => control.start(member, sandbox.id),
       () => control.resume(member, sandbox.id),
       () => control.snapshot(member, sandbox.id, {}),
-      async () => control.get(member, sandbox.id),
+      async () => await control.get(member, sandbox.id),
     ])
       await expect(way()).rejects.toMatchObject(refused);
     const innocent = (await control.create(member, asked())).sandbox;

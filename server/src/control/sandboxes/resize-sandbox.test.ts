@@ -43,13 +43,13 @@ describe('a change of limits', () => {
     armFaultPoints({ [point]: () => (reached.resolve(), new Promise(() => {})) });
     void control.update(principal, id, { limits: { memoryBytes: mib * MiB } });
     await reached.promise;
-    kill();
+    await kill();
     armFaultPoints();
     const second = await place.open(backend);
-    expect(second.control.get(principal, id).limits.memoryBytes).toBe(mib * MiB);
+    expect((await second.control.get(principal, id)).limits.memoryBytes).toBe(mib * MiB);
     expect((await backend.stats(id)).memoryLimitBytes).toBe(mib * MiB);
-    expect(second.sandboxes.get(id)!.operation).toBeNull();
-    expect(second.events.list({ sandbox: id }).at(-1)).toMatchObject({
+    expect((await second.sandboxes.get(id))!.operation).toBeNull();
+    expect((await second.events.list({ sandbox: id })).at(-1)).toMatchObject({
       type: 'sandbox.updated',
       data: { cause: 'recovery' },
     });
@@ -62,15 +62,15 @@ describe('a change of limits', () => {
     armFaultPoints({ 'control.resize.recorded': () => (reached.resolve(), new Promise(() => {})) });
     void control.update(principal, id, { limits: { memoryBytes: 512 * MiB } });
     await reached.promise;
-    kill();
+    await kill();
     armFaultPoints();
     backend.crash(id);
     const second = await place.open(backend);
-    expect(second.control.get(principal, id)).toMatchObject({
+    expect(await second.control.get(principal, id)).toMatchObject({
       state: 'failed',
       limits: { memoryBytes: 256 * MiB },
     });
-    expect(second.sandboxes.get(id)!.operation).toBeNull();
+    expect((await second.sandboxes.get(id))!.operation).toBeNull();
     await second.control.start(principal, id);
     expect((await backend.stats(id)).memoryLimitBytes).toBe(256 * MiB);
     await second.control.close();
@@ -85,11 +85,14 @@ describe('a change of limits', () => {
         control.update(principal, id, { limits: { memoryBytes: 512 * MiB }, labels: { a: 'b' } }),
       ).rejects.toThrow('on purpose');
       armFaultPoints();
-      expect(control.get(principal, id)).toMatchObject({ limits: { memoryBytes: 256 * MiB }, labels: {} });
+      expect(await control.get(principal, id)).toMatchObject({
+        limits: { memoryBytes: 256 * MiB },
+        labels: {},
+      });
       expect((await backend.stats(id)).memoryLimitBytes).toBe(256 * MiB);
-      expect(sandboxes.get(id)!.operation).toBeNull();
+      expect((await sandboxes.get(id))!.operation).toBeNull();
       await control.update(principal, id, { limits: { memoryBytes: 512 * MiB }, labels: { a: 'b' } });
-      expect(control.get(principal, id)).toMatchObject({
+      expect(await control.get(principal, id)).toMatchObject({
         limits: { memoryBytes: 512 * MiB },
         labels: { a: 'b' },
       });

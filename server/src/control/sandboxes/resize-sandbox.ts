@@ -9,7 +9,8 @@ import { requireLimits } from '../../policy/bound-limits.ts';
 import type { Core } from '../core.ts';
 import type { Settler } from '../recovery/settle-sandbox.ts';
 import type { Summed } from '../tenants/quota.ts';
-import type { ResizeOperation, SandboxRow } from '../../records/sandboxes.ts';
+import type { RecordSet } from '../../records/records.ts';
+import type { ResizeOperation, SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
 
 type Limits = NonNullable<UpdateSandbox['limits']>;
@@ -23,7 +24,7 @@ export interface Resizing {
   resize(
     row: SandboxRow,
     limits: Limits,
-    record: (changes: Pick<SandboxRow, 'spec' | 'operation'>) => SandboxRow,
+    record: (changes: Pick<SandboxRow, 'spec' | 'operation'>) => Promise<SandboxRow>,
   ): Promise<SandboxRow>;
   /** Finishes a resize that an earlier server recorded. */
   finish(row: SandboxRow, operation: ResizeOperation, observed: Observation): Promise<void>;
@@ -38,7 +39,7 @@ export function openResizing({
   policy,
   quota,
   recordEvent,
-  records: { database, sandboxes },
+  records,
   settler,
 }: Pick<
   Core,
@@ -68,9 +69,11 @@ export function openResizing({
     return Object.fromEntries(Object.keys(limits).map((key) => [key, spec.limits[key as keyof Limits]]));
   }
 
-  function deleteIntent(id: SandboxId): void {
-    if (sandboxes.get(id)?.operation?.kind === 'resize') sandboxes.update(id, { operation: null });
-  }
+  const deleteIntent = (id: SandboxId, on: RecordSet = records) =>
+    on.transaction(async (tx) => {
+      if ((await tx.sandboxes.get(id))?.operation?.kind === 'resize')
+        await tx.sandboxes.update(id, { operation: null });
+    });
 
   /**
    * Deletes the intent, which the next server would apply. A retry runs in the queue, so that it cannot
@@ -78,10 +81,10 @@ export function openResizing({
    */
   async function giveUp(id: SandboxId): Promise<void> {
     try {
-      deleteIntent(id);
+      await deleteIntent(id);
     } catch (error) {
       onError(error);
-      const again = () => operations.enqueue(id, async () => deleteIntent(id));
+      const again = () => operations.enqueue(id, () => deleteIntent(id));
       if (isCayError(error, 'resource_exhausted')) await retryOnDiskFull(again, onError, { later: true });
     }
   }
@@ -97,7 +100,6 @@ export function openResizing({
       const resizing = requireResize();
       const own = row.spec.limits;
       requireLimits(policy, limits, (await capabilitiesOf(row.spec.platform)).abilities);
-      quota.require(row.project, { sandboxes: 0, limits: { ...own, ...limits } }, own);
       const more = (key: keyof Summed) => Math.max(0, (limits[key] ?? own[key] ?? 0) - (own[key] ?? 0));
       const added = {
         cpus: more('cpus'),
@@ -105,15 +107,16 @@ export function openResizing({
         diskBytes: more('diskBytes'),
         pids: more('pids'),
       };
-      return quota.reserving(row, added, async () => {
-        sandboxes.update(row.id, { operation: { kind: 'resize', limits } });
+      const change = { added, limits: { ...own, ...limits }, replaced: own };
+      return quota.reserving(row.project, change, async () => {
+        await records.sandboxes.update(row.id, { operation: { kind: 'resize', limits } });
         let done = false;
         try {
           await faultPoint('control.resize.recorded');
           await resizing.resize(row.id, limits);
           done = true;
           await faultPoint('control.resize.done');
-          return record(resized(row, limits));
+          return await record(resized(row, limits));
         } catch (error) {
           // A change that cannot be recorded is undone.
           if (done) await resizing.resize(row.id, before(row, limits)).catch(onError);
@@ -132,16 +135,17 @@ export function openResizing({
             await resizing.resize(row.id, before(row, limits)).catch(onError);
             throw error;
           });
-          database.transaction(() => {
-            const updated = sandboxes.update(row.id, resized(row, limits));
-            recordEvent('sandbox.updated', updated, undefined, { fields: ['limits'], cause: 'recovery' });
+          await records.transaction(async (tx) => {
+            const updated = await tx.sandboxes.update(row.id, resized(row, limits));
+            const data = { fields: ['limits'], cause: 'recovery' };
+            await recordEvent(tx, 'sandbox.updated', updated, undefined, data);
           });
         } catch (error) {
           onError(error);
         }
       }
       await giveUp(row.id);
-      settler.settle(lookup.reload(row), observed);
+      await settler.settle(await lookup.reload(row), observed);
     },
   };
 }

@@ -1,6 +1,6 @@
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { requireLimits } from '../../policy/bound-limits.ts';
-import { recorded, type SandboxRow } from '../../records/sandboxes.ts';
+import { recorded, type SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import { formatCursor, parseCursor, parseLabels } from '../listing.ts';
 import type { Idling } from '../pausing/idle-policy.ts';
@@ -10,7 +10,7 @@ import type { Principal } from '../tenants/principal.ts';
 import type { SandboxDestroyer } from './destroy-sandbox.ts';
 import type { Expiry } from './expiry.ts';
 import type { GuestAccess } from './guest-access.ts';
-import type { StateRecorder } from './record-state.ts';
+import type { OnRecord, StateRecorder } from './record-state.ts';
 import type { Resizing } from './resize-sandbox.ts';
 import type { SandboxVerbs } from './sandbox.ts';
 import type { SandboxStarter } from './start-sandbox.ts';
@@ -49,7 +49,7 @@ export function sandboxVerbs({
   pressure,
   quota,
   recordEvent,
-  records: { sandboxes },
+  records,
   destroyer,
   expiry,
   guestAccess,
@@ -76,10 +76,11 @@ export function sandboxVerbs({
     const { cpus, memoryBytes, pids } = row.spec.limits;
     // Its disk is counted already.
     const limits = { cpus, memoryBytes, diskBytes: 0, pids };
-    quota.require(row.project, { sandboxes: 0, limits });
-    pressure.admit({ memoryBytes, diskBytes: null }, { platform: row.spec.platform });
-    const onRecord = (active: SandboxRow) => recordEvent('sandbox.started', active, principal);
-    return quota.reserving(row, limits, () => starter.start(row, onRecord));
+    const onRecord: OnRecord = (active, tx) => recordEvent(tx, 'sandbox.started', active, principal);
+    return quota.reserving(row.project, { added: limits }, async (reserved) => {
+      await pressure.admit({ memoryBytes, diskBytes: null }, { platform: row.spec.platform, reserved });
+      return starter.start(row, onRecord);
+    });
   }
 
   async function updateInQueue(
@@ -102,16 +103,16 @@ export function sandboxVerbs({
         ...resized,
         ...time,
       };
-      return state.change(row, fields, (updated) =>
-        recordEvent('sandbox.updated', updated, principal, { fields: Object.keys(changes) }),
+      return state.change(row, fields, (updated, tx) =>
+        recordEvent(tx, 'sandbox.updated', updated, principal, { fields: Object.keys(changes) }),
       );
     };
     return limits ? resizing.resize(row, limits, record) : record();
   }
 
-  function findOrUndefined(principal: Principal, ref: string): SandboxId | undefined {
+  async function findOrUndefined(principal: Principal, ref: string): Promise<SandboxId | undefined> {
     try {
-      return lookup.find(principal, ref).id;
+      return (await lookup.find(principal, ref)).id;
     } catch (error) {
       if (isCayError(error, 'not_found')) return undefined;
       throw error;
@@ -119,12 +120,12 @@ export function sandboxVerbs({
   }
 
   return {
-    get: (principal, ref) => lookup.show(lookup.find(principal, ref)),
-    attend: (principal, ref) => activity.hold(lookup.find(principal, ref).id, 'client'),
-    enter: async (principal, ref) => guestAccess.enter(lookup.find(principal, ref).id),
+    get: async (principal, ref) => lookup.show(await lookup.find(principal, ref)),
+    attend: async (principal, ref) => activity.hold((await lookup.find(principal, ref)).id, 'client'),
+    enter: async (principal, ref) => guestAccess.enter((await lookup.find(principal, ref)).id),
 
-    list(principal, query, { allProjects = false } = {}) {
-      const rows = sandboxes.list({
+    async list(principal, query, { allProjects = false } = {}) {
+      const rows = await records.sandboxes.list({
         ...(!allProjects && { project: principal.project }),
         state: query.state,
         labels: parseLabels(query.label),
@@ -133,14 +134,14 @@ export function sandboxVerbs({
       });
       const page = rows.slice(0, query.limit);
       const last = rows.length > query.limit ? page.at(-1) : undefined;
-      return { sandboxes: page.map(lookup.show), nextCursor: last ? formatCursor(last) : null };
+      return { sandboxes: await lookup.showAll(page), nextCursor: last ? formatCursor(last) : null };
     },
 
     async update(principal, ref, changes) {
-      const { id } = lookup.find(principal, ref);
+      const { id } = await lookup.find(principal, ref);
       if (changes.timeoutMs !== undefined) requireLimits(policy, { timeoutMs: changes.timeoutMs });
       return operations.enqueue(id, async () => {
-        const found = lookup.find(principal, id);
+        const found = await lookup.find(principal, id);
         const row = changes.limits ? await waker.ensureAwake(found) : found;
         const updated = await updateInQueue(row, changes, principal);
         expiry.changed();
@@ -151,26 +152,26 @@ export function sandboxVerbs({
     },
 
     async start(principal, ref) {
-      const found = lookup.find(principal, ref);
+      const found = await lookup.find(principal, ref);
       return operations.enqueue(found.id, async () =>
-        lookup.show(await startInQueue(lookup.reload(found), principal)),
+        lookup.show(await startInQueue(await lookup.reload(found), principal)),
       );
     },
 
     async stop(principal, ref, { graceMs } = {}) {
-      const found = lookup.find(principal, ref);
+      const found = await lookup.find(principal, ref);
       return operations.enqueue(found.id, async () => {
-        const row = await waker.prepareStop(lookup.reload(found));
+        const row = await waker.prepareStop(await lookup.reload(found));
         return lookup.show(await stopper.stop(row, principal, { cause: 'request', graceMs }));
       });
     },
 
     async remove(principal, ref, { onIntent } = {}) {
-      const id = findOrUndefined(principal, ref);
+      const id = await findOrUndefined(principal, ref);
       if (id === undefined) return;
       await operations.claim(id, 'remove', () =>
         operations.enqueue(id, async () => {
-          const row = sandboxes.get(id);
+          const row = await records.sandboxes.get(id);
           if (row) await destroyer.destroy(row, principal, 'request', { onIntent });
         }),
       );

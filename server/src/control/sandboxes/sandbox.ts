@@ -22,7 +22,7 @@ import type {
 } from '@cay/sdk/protocol';
 import type { CallScope } from '../../backends/backend.ts';
 import type { Files, Guest } from '../../guest/guest.ts';
-import type { PortRecord, SandboxRow } from '../../records/sandboxes.ts';
+import type { PortRecord, SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Keyed } from '../tenants/idempotency.ts';
 import type { Principal } from '../tenants/principal.ts';
 
@@ -54,9 +54,9 @@ export interface SandboxVerbs {
    * that would have no effect there. Makes nothing.
    */
   validate(principal: Principal, request: CreateSandbox): Promise<Validation>;
-  get(principal: Principal, ref: string): Sandbox;
+  get(principal: Principal, ref: string): Promise<Sandbox>;
   /** Those of the caller's project; with `allProjects` of every one, which only an admin may ask for. */
-  list(principal: Principal, query: ListSandboxes, options?: { allProjects?: boolean }): SandboxPage;
+  list(principal: Principal, query: ListSandboxes, options?: { allProjects?: boolean }): Promise<SandboxPage>;
   update(principal: Principal, ref: string, changes: UpdateSandbox): Promise<Sandbox>;
   start(principal: Principal, ref: string): Promise<Sandbox>;
   stop(principal: Principal, ref: string, options?: { graceMs?: number }): Promise<Sandbox>;
@@ -73,7 +73,7 @@ export interface SandboxVerbs {
    */
   enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: EnteredSandbox }>;
   /** Counts a client that waits for something inside, until the result is disposed of. Wakes nothing. */
-  attend(principal: Principal, ref: string): Disposable;
+  attend(principal: Principal, ref: string): Promise<Disposable>;
   /**
    * Files of a running sandbox as one of its users; default its own user. Every change is an audit event.
    * Wakes a paused sandbox, and rejects as `enter` does.
@@ -95,16 +95,16 @@ export interface SandboxVerbs {
    * A sandbox by its id, for requests that carry no API key: previews, and E2B's clients with a token of the
    * sandbox. The caller checks the token, and then acts as `tokenPrincipal`.
    */
-  lookup(id: SandboxId): EnteredSandbox | undefined;
-  /** Ids of all projects' sandboxes, newest first. */
-  ids(query?: { state?: SandboxRow['state'] }): SandboxId[];
+  lookup(id: SandboxId): Promise<EnteredSandbox | undefined>;
+  /** All projects' sandboxes, newest first. */
+  ids(query?: { state?: SandboxRow['state'] }): Promise<{ id: SandboxId; project: string }[]>;
   expose(principal: Principal, ref: string, port: PortRecord): Promise<Sandbox>;
   unexpose(principal: Principal, ref: string, port: number): Promise<Sandbox>;
   /** For preview traffic, which has no key: the guest, if the port is exposed and the token is valid. */
   preview(id: SandboxId, port: number, token: string | undefined): Promise<Guest>;
   /**
-   * Counts one connection of a visitor until it is disposed of. Throws `resource_exhausted` beyond the
+   * Counts one connection of a visitor until it is disposed of. Rejects `resource_exhausted` beyond the
    * project's quota.
    */
-  previewConnection(id: SandboxId): Disposable;
+  previewConnection(id: SandboxId): Promise<Disposable>;
 }

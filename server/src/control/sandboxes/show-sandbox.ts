@@ -1,12 +1,11 @@
-import type { Sandbox, SandboxId } from '@cay/sdk/protocol';
-import { withToken, type PreviewTokens } from '../tenants/preview-tokens.ts';
-import { NO_IDLE_POLICY, NO_RETENTION, type SandboxRow } from '../../records/sandboxes.ts';
+import type { Sandbox } from '@cay/sdk/protocol';
+import { withToken } from '../tenants/preview-tokens.ts';
+import { NO_IDLE_POLICY, NO_RETENTION, type SandboxRow } from '../../records/tables/sandbox-row.ts';
 
 /** A record as the API shows it. The environment is left out: it may hold secrets. */
 export function showSandbox(
   row: SandboxRow,
-  previews: PreviewTokens,
-  previewUrl: (id: SandboxId, port: number) => string,
+  previewOf: (port: number) => { url: string; token(): string },
 ): Sandbox {
   return {
     id: row.id,
@@ -25,9 +24,10 @@ export function showSandbox(
     user: row.spec.user,
     readOnlyRoot: row.spec.readOnlyRoot,
     ports: row.ports.map(({ port, visibility }) => {
-      const url = previewUrl(row.id, port);
+      const preview = previewOf(port);
+      const { url } = preview;
       if (visibility === 'public') return { port, visibility, url, openUrl: url };
-      const token = previews.token(row.id, port);
+      const token = preview.token();
       return { port, visibility, url, openUrl: withToken(url, token), token };
     }),
     incarnation: row.incarnation,

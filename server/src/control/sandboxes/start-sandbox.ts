@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { SandboxSpec } from '@cay/sdk/protocol';
 import { loweredLimits } from '../../policy/bound-limits.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import { scopeOf } from './scope-of.ts';
 import type { OnRecord, StateRecorder } from './record-state.ts';
@@ -43,12 +43,13 @@ export function openStarter({
       const spec = await specFor(row);
       const observed = await backend.ensure(row.id, spec, scopeOf(row));
       try {
-        if (spec === row.spec) return state.running(row, observed, onRecord);
-        const onLowered: OnRecord = (active) => {
-          onRecord?.(active);
-          recordEvent('sandbox.updated', active, undefined, { fields: ['limits'], cause: 'policy' });
+        if (spec === row.spec) return await state.running(row, observed, onRecord);
+        const onLowered: OnRecord = async (active, tx) => {
+          await onRecord?.(active, tx);
+          const data = { fields: ['limits'], cause: 'policy' };
+          await recordEvent(tx, 'sandbox.updated', active, undefined, data);
         };
-        return state.running(row, observed, onLowered, { spec });
+        return await state.running(row, observed, onLowered, { spec });
       } catch (error) {
         // A sandbox that is recorded as stopped must not run: no timeout would ever end it.
         if (row.state === 'stopped' || row.state === 'failed')

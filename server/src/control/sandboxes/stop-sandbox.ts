@@ -1,4 +1,4 @@
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { unrecordedOnFullDisk } from '../capacity/unrecorded.ts';
 import type { Core } from '../core.ts';
 import type { Principal } from '../tenants/principal.ts';
@@ -16,7 +16,7 @@ export interface SandboxStopper {
 
 export function openStopper({
   backend,
-  records: { sandboxes },
+  records,
   recordEvent,
   drainLogs,
   onError,
@@ -28,14 +28,14 @@ export function openStopper({
     async stop(row, principal, { cause, graceMs }) {
       // Without the reason `host_restarted` the next server does not start it again.
       if (row.state === 'stopped')
-        return row.reason === null ? row : sandboxes.update(row.id, { reason: null, message: null });
+        return row.reason === null ? row : records.sandboxes.update(row.id, { reason: null, message: null });
       requireTransition(row.id, row.state, 'stopped');
       // A hibernated sandbox has no guest to read output from.
       if (row.state === 'active' || row.pausedAs === 'frozen') await drainLogs(row.id).catch(onError);
       await backend.stop(row.id, graceMs === undefined ? {} : { graceMs });
       try {
-        return state.stopped(row, {}, (stopped) =>
-          recordEvent('sandbox.stopped', stopped, principal, { cause }),
+        return await state.stopped(row, {}, (stopped, tx) =>
+          recordEvent(tx, 'sandbox.stopped', stopped, principal, { cause }),
         );
       } catch (error) {
         // `follow-backend.ts` records it as soon as there is room.

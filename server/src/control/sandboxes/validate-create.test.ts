@@ -76,7 +76,7 @@ describe('validate()', () => {
       problems: [],
     });
     expect(await validate({ platform: 'poor' })).toEqual({ ok: true, platform: 'poor', problems: [] });
-    expect(running.control.list(running.principal, { limit: 10 }).sandboxes).toEqual([]);
+    expect((await running.control.list(running.principal, { limit: 10 })).sandboxes).toEqual([]);
   });
 
   it('lists every field that a create would refuse on the platform', async () => {
@@ -161,7 +161,12 @@ describe('validate()', () => {
       ok: false,
       problems: [{ field: 'getOrCreate' }],
     });
-    projects.setQuota(principal.project, { sandboxes: 2, cpus: null, memoryBytes: null, diskBytes: null });
+    await projects.setQuota(principal.project, {
+      sandboxes: 2,
+      cpus: null,
+      memoryBytes: null,
+      diskBytes: null,
+    });
     for (const _ of [1, 2, 3]) expect((await validate()).ok).toBe(true);
     await control.create(principal, asked());
     expect(await validate()).toMatchObject({

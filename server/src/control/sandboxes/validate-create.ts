@@ -11,7 +11,7 @@ import type { Core } from '../core.ts';
 import type { SandboxVerbs } from './sandbox.ts';
 import { collectValidationErrors } from './collect-validation-errors.ts';
 import type { Planning } from './plan-sandbox.ts';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 
 /**
  * Reports everything that a create would refuse, where the create itself stops at the first error. Makes and
@@ -23,7 +23,7 @@ export function validateVerb({
   capabilitiesOf,
   pressure,
   quota,
-  records: { sandboxes },
+  records,
   planning,
 }: Pick<Core, 'archives' | 'backend' | 'capabilitiesOf' | 'pressure' | 'quota' | 'records'> & {
   planning: Planning;
@@ -52,7 +52,7 @@ export function validateVerb({
       });
 
       const { name, getOrCreate } = request;
-      const known = name === undefined ? undefined : sandboxes.byName(principal.project, name);
+      const known = name === undefined ? undefined : await records.sandboxes.byName(principal.project, name);
       if (getOrCreate && name === undefined)
         add(new CayError('invalid_argument', '"getOrCreate" needs a "name"'), 'getOrCreate');
       if (getOrCreate && known) return answer(known.spec.platform ?? known.backend);
@@ -82,7 +82,9 @@ export function validateVerb({
         for (const { field, error } of withoutEffect(request, capabilities, archives.store !== undefined))
           add(error, field, false);
       }
-      await attempt(undefined, () => quota.require(principal.project, { sandboxes: 1, limits: spec.limits }));
+      await attempt(undefined, () =>
+        quota.require(records, principal.project, { sandboxes: 1, limits: spec.limits }),
+      );
       await attempt(undefined, () => pressure.admit(spec.limits, { platform: spec.platform, asking: true }));
       return answer(spec.platform ?? backend.name);
     },

@@ -1,5 +1,5 @@
 import { CompareSchema, type SandboxId, type SnapshotRef } from '@cay/sdk/protocol';
-import { showSnapshot, type SnapshotRow } from '../../records/snapshots.ts';
+import { showSnapshot, type SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import type { Core } from '../core.ts';
 import type { Waker } from '../pausing/wake.ts';
 import type { Principal } from '../tenants/principal.ts';
@@ -14,7 +14,7 @@ export function compareVerb({
   lookup,
   onError,
   operations,
-  records: { snapshots },
+  records,
   registry,
   waker,
 }: Pick<Core, 'activity' | 'backend' | 'lookup' | 'onError' | 'operations' | 'records'> & {
@@ -24,7 +24,7 @@ export function compareVerb({
   const takeTemporary = (id: SandboxId, principal: Principal) =>
     operations.claim(id, 'compare', () =>
       operations.enqueue(id, async () => {
-        const row = await waker.ensureUnarchived(lookup.reload({ id }));
+        const row = await waker.ensureUnarchived(await lookup.reload({ id }));
         const quiet = activity.count(id, 'command') === 0;
         return registry.take(
           row,
@@ -37,16 +37,18 @@ export function compareVerb({
   return {
     async compare(principal, ref, request, options) {
       const { from, to } = CompareSchema.parse(request);
-      const { id, project } = lookup.find(principal, ref);
+      const { id, project } = await lookup.find(principal, ref);
       let temporary: SnapshotRow | undefined;
 
       const snapshotOf = async (side: SnapshotRef) => {
-        if (side !== 'now') return registry.using(registry.resolve(project, side, id), async (row) => row);
+        if (side !== 'now')
+          return registry.using(await registry.resolve(records, project, side, id), async (row) => row);
         return (temporary ??= await takeTemporary(id, principal));
       };
       const release = async () => {
-        const row = temporary && snapshots.get(temporary.id);
+        const { id: taken } = temporary ?? {};
         temporary = undefined;
+        const row = taken && (await records.snapshots.get(taken));
         if (row) await registry.drop(row, undefined, 'compared');
       };
       const show = (row: SnapshotRow) => (row === temporary ? null : showSnapshot(row));

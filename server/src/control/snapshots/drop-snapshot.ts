@@ -4,8 +4,10 @@
  */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
+import type { Tables } from '../../records/tables/tables.ts';
+import type { EventAppender } from '../../records/events/events.ts';
 import { retry } from '../../lib/retry.ts';
 import { DISK_FULL_RETRY_MS } from '../capacity/retry-on-disk-full.ts';
 import type { Core } from '../core.ts';
@@ -29,7 +31,7 @@ export function dropSnapshot({
   backend,
   onError,
   recordEvent,
-  records: { database, sandboxes, snapshots, templates },
+  records,
   fetcher,
   maker,
   pins,
@@ -38,8 +40,8 @@ export function dropSnapshot({
   maker: Pick<SandboxMaker, 'making'>;
   pins: Pins;
 }): DropSnapshot {
-  function requireUnneeded(row: SnapshotRow): void {
-    const [template] = templates.of(row.id);
+  async function requireUnneeded(on: Tables, row: SnapshotRow): Promise<void> {
+    const [template] = await on.templates.of(row.id);
     if (template) {
       throw new CayError(
         'failed_precondition',
@@ -47,7 +49,7 @@ export function dropSnapshot({
         { details: { template: template.name }, hint: 'remove the template first' },
       );
     }
-    const based = sandboxes.standingOn(row.id);
+    const based = await on.sandboxes.standingOn(row.id);
     // An archived sandbox has nothing but this snapshot.
     const archived = based.filter(({ pausedAs }) => pausedAs === 'archived').map(({ id }) => id);
     if (archived.length > 0) {
@@ -57,13 +59,21 @@ export function dropSnapshot({
         { details: { sandboxes: archived }, hint: 'resume that sandbox first' },
       );
     }
-    if (pins.isPinned(row.id) || based.some(isBeingMade)) {
-      throw new CayError(
-        'conflict',
-        `Cannot remove snapshot "${row.id}": a sandbox is being made of it, or it is being copied`,
-        { hint: 'try again when that is done' },
-      );
-    }
+    if (pins.isPinned(row.id) || based.some(isBeingMade)) throw inUse(row);
+  }
+
+  /**
+   * Records the intent. Whoever uses a snapshot pins it first and then reads that it is kept, so a pin is seen
+   * here, or the intent is seen there.
+   */
+  async function recordRemoving(row: SnapshotRow): Promise<void> {
+    await records.transaction(async (tx) => {
+      await requireUnneeded(tx, row);
+      await tx.snapshots.update(row.id, { state: 'removing' });
+    });
+    if (!pins.isPinned(row.id)) return;
+    await reinstate(row);
+    throw inUse(row);
   }
 
   const isBeingMade = ({ id, state }: SandboxRow) => state === 'creating' || maker.making(id) !== undefined;
@@ -78,8 +88,10 @@ export function dropSnapshot({
   async function reinstate({ id, state }: SnapshotRow): Promise<boolean> {
     let done = false;
     await retry(
-      () => {
-        if (snapshots.get(id)?.state === 'removing') snapshots.update(id, { state });
+      async () => {
+        await records.transaction(async (tx) => {
+          if ((await tx.snapshots.get(id))?.state === 'removing') await tx.snapshots.update(id, { state });
+        });
         done = true;
       },
       { isTransient: () => true, onError, delayMs: DISK_FULL_RETRY_MS },
@@ -98,8 +110,7 @@ export function dropSnapshot({
   }
 
   return async (row, principal, cause) => {
-    requireUnneeded(row);
-    snapshots.update(row.id, { state: 'removing' });
+    await recordRemoving(row);
     try {
       await faultPoint('control.remove_snapshot.recorded');
       if (row.here) await requireSnapshots(backend).removeSnapshot(row.id);
@@ -108,19 +119,28 @@ export function dropSnapshot({
     } catch (error) {
       await refuse(row, error);
     }
-    const onRemoved = () => {
+    const onRemoved = async (on: { readonly events: EventAppender }) => {
       const { id: snapshot, sandbox: id, project, state } = row;
-      if (state === 'kept') recordEvent('snapshot.removed', { id, project }, principal, { snapshot, cause });
+      if (state === 'kept')
+        await recordEvent(on, 'snapshot.removed', { id, project }, principal, { snapshot, cause });
     };
     try {
-      database.transaction(() => {
-        snapshots.delete(row.id);
-        onRemoved();
+      await records.transaction(async (tx) => {
+        await tx.snapshots.delete(row.id);
+        await onRemoved(tx);
       });
     } catch (error) {
       // It is recorded as `removing`, so no caller sees it, and the next server deletes the record.
       onError(error);
-      onRemoved();
+      await onRemoved(records);
     }
   };
+}
+
+function inUse({ id }: SnapshotRow): CayError {
+  return new CayError(
+    'conflict',
+    `Cannot remove snapshot "${id}": a sandbox is being made of it, or it is being copied`,
+    { hint: 'try again when that is done' },
+  );
 }

@@ -1,6 +1,6 @@
 import { CayError, type SnapshotId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import type { Core } from '../core.ts';
 import { requireSnapshots } from './require-snapshots.ts';
 
@@ -45,9 +45,9 @@ export function openFetcher({
     await faultPoint('control.fetch.done');
     // It was imported whole and shares no files with another snapshot.
     const { memoryBytes = null, fileBytes = coming.bytes - (memoryBytes ?? 0) } = facts;
-    const here = snapshots.update(row.id, { here: true, fileBytes, memoryBytes });
+    const here = await snapshots.update(row.id, { here: true, fileBytes, memoryBytes });
     await fetcher.removeObject(here).catch(onError);
-    return snapshots.get(row.id) ?? here;
+    return (await snapshots.get(row.id)) ?? here;
   }
 
   const fetcher: SnapshotFetcher = {
@@ -62,7 +62,7 @@ export function openFetcher({
     async removeObject(row) {
       if (row.object === null) return;
       await archives.store?.remove(row.object);
-      snapshots.update(row.id, { object: null });
+      await snapshots.update(row.id, { object: null });
     },
   };
   return fetcher;

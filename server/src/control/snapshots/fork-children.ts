@@ -1,9 +1,10 @@
 /** The children of a fork: recorded together, made together, and undone together if one cannot be made. */
 import { CayError, SandboxNameSchema, type Fork } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { ForkRow } from '../../records/forks.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { Transaction } from '../../records/records.ts';
+import type { ForkRow } from '../../records/tables/forks.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import type { Core } from '../core.ts';
 import type { SandboxDestroyer } from '../sandboxes/destroy-sandbox.ts';
 import type { SandboxMaker } from '../sandboxes/make-sandbox.ts';
@@ -21,43 +22,48 @@ export interface ForkChildren {
     snapshot: SnapshotRow,
     request: ForkRequest,
     idempotencyKey: string | undefined,
-  ): ForkRow;
+  ): Promise<ForkRow>;
   /** Makes the recorded children. If one cannot be made, all are removed and the fork is forgotten. */
   make(fork: ForkRow, principal?: Principal, parent?: SandboxRow['id']): Promise<void>;
   /** Resolves when a `make` of this fork has settled. Never rejects. */
   settled(id: ForkRow['id']): Promise<void>;
   undo(fork: ForkRow): Promise<void>;
   /** Makes the parent's base what it was before the capture, if nothing came of the capture. */
-  restoreBase(fork: ForkRow): void;
+  restoreBase(fork: ForkRow): Promise<void>;
 }
 
 export function openForkChildren({
   clock,
+  idempotency,
   onError,
   operations,
   pressure,
   quota,
   recordEvent,
-  records: { database, forks, idempotency, sandboxes, snapshots },
+  records,
   destroyer,
   maker,
   registry,
-}: Pick<Core, 'clock' | 'onError' | 'operations' | 'pressure' | 'quota' | 'recordEvent' | 'records'> & {
+}: Pick<
+  Core,
+  'clock' | 'idempotency' | 'onError' | 'operations' | 'pressure' | 'quota' | 'recordEvent' | 'records'
+> & {
   destroyer: SandboxDestroyer;
   maker: SandboxMaker;
   registry: SnapshotRegistry;
 }): ForkChildren {
+  const { sandboxes, snapshots } = records;
   const underWay = new Map<ForkRow['id'], Promise<void>>();
 
-  function admit({ project, spec }: SandboxRow, starts: boolean): void {
+  async function admit({ project, spec }: SandboxRow, starts: boolean, tx: Transaction): Promise<void> {
     const { memoryBytes, diskBytes } = spec.limits;
     const limits = starts ? spec.limits : { cpus: 0, memoryBytes: 0, diskBytes, pids: 0 };
-    quota.require(project, { sandboxes: 1, limits });
-    pressure.admit({ memoryBytes, diskBytes }, { starts, platform: spec.platform });
+    await quota.require(tx, project, { sandboxes: 1, limits });
+    await pressure.admit({ memoryBytes, diskBytes }, { starts, platform: spec.platform, tx });
   }
 
   async function makeOne(id: SandboxRow['id'], principal: Principal | undefined): Promise<void> {
-    const row = sandboxes.get(id);
+    const row = await sandboxes.get(id);
     if (!row) throw new CayError('not_found', `Sandbox "${id}" does not exist`);
     // After a restart recovery makes it already.
     await (maker.making(id) ?? (row.state === 'creating' && maker.make(row, principal)));
@@ -66,19 +72,20 @@ export function openForkChildren({
   async function makeAll(
     fork: ForkRow,
     principal: Principal | undefined,
-    parent: SandboxRow['id'] | undefined,
+    given: SandboxRow['id'] | undefined,
   ): Promise<void> {
     const { id, snapshot, children, project, keyed } = fork;
+    const parent = given ?? (await snapshots.get(snapshot))?.sandbox;
     try {
       const results = await Promise.allSettled(children.map((child) => makeOne(child, principal)));
       const failed = results.find((result) => result.status === 'rejected');
       if (failed) throw failed.reason;
       await faultPoint('control.fork.made');
-      database.transaction(() => {
+      await records.transaction(async (tx) => {
         if (parent !== undefined)
-          recordEvent('sandbox.forked', { id: parent, project }, principal, { snapshot, children });
-        if (keyed) forks.made(id);
-        else forks.delete(id);
+          await recordEvent(tx, 'sandbox.forked', { id: parent, project }, principal, { snapshot, children });
+        if (keyed) await tx.forks.made(id);
+        else await tx.forks.delete(id);
       });
     } catch (error) {
       await forkChildren.undo(fork);
@@ -87,7 +94,7 @@ export function openForkChildren({
   }
 
   const forkChildren: ForkChildren = {
-    record(fork, parent, snapshot, request, idempotencyKey) {
+    async record(fork, parent, snapshot, request, idempotencyKey) {
       const start = parent.state === 'active' || parent.state === 'paused';
       const memory = start && snapshot.memory && request.memory !== false;
       const children = Array.from({ length: request.count }, (_, index) =>
@@ -100,20 +107,24 @@ export function openForkChildren({
         }),
       );
       const recorded = { ...fork, snapshot: snapshot.id, children: children.map(({ id }) => id) };
-      database.transaction(() => {
+      await records.transaction(async (tx) => {
+        // Another server may have removed it meanwhile.
+        if ((await tx.snapshots.get(snapshot.id))?.state !== 'kept')
+          throw new CayError('not_found', `Snapshot "${snapshot.id}" does not exist`);
         for (const child of children) {
-          admit(child, start);
-          sandboxes.insert(child);
+          await admit(child, start, tx);
+          await tx.sandboxes.insert(child);
         }
-        forks.update(fork.id, recorded);
+        if (!(await tx.forks.update(fork.id, recorded)))
+          throw new CayError('conflict', 'The fork was undone by another server', { hint: 'fork again' });
         if (idempotencyKey === undefined) return;
         const digested = { fork: parent.id, ...request };
-        idempotency.remember(fork.project, idempotencyKey, digested, fork.id, fork.createdAtMs);
+        await idempotency.remember(tx, fork.project, idempotencyKey, digested, fork.id);
       });
       return recorded;
     },
 
-    make(fork, principal, parent = snapshots.get(fork.snapshot)?.sandbox) {
+    make(fork, principal, parent) {
       const made = makeAll(fork, principal, parent).finally(() => underWay.delete(fork.id));
       underWay.set(fork.id, made);
       return made;
@@ -124,25 +135,28 @@ export function openForkChildren({
     async undo(fork) {
       const remove = (id: SandboxRow['id']) =>
         operations.enqueue(id, async () => {
-          const row = sandboxes.get(id);
+          const row = await sandboxes.get(id);
           if (row) await destroyer.destroy(row, undefined, 'fork failed').catch(onError);
         });
       await Promise.all(fork.children.map(remove));
-      database.transaction(() => {
-        forks.delete(fork.id);
-        idempotency.forget(fork.id);
+      await records.transaction(async (tx) => {
+        await tx.forks.delete(fork.id);
+        await tx.idempotency.forget(fork.id);
       });
-      forkChildren.restoreBase(fork);
-      await registry.dropAbandoned(sandboxes.get(snapshots.get(fork.snapshot)?.sandbox ?? ''));
+      await forkChildren.restoreBase(fork);
+      const parent = (await snapshots.get(fork.snapshot))?.sandbox;
+      await registry.dropAbandoned(parent === undefined ? undefined : await sandboxes.get(parent));
     },
 
-    restoreBase({ snapshot }) {
-      const captured = snapshots.get(snapshot);
-      if (captured?.cause !== 'fork') return;
-      const { sandbox, parent } = captured;
-      if (sandboxes.standingOn(snapshot).some(({ id }) => id !== sandbox)) return;
-      if (sandboxes.get(sandbox)?.base === snapshot) sandboxes.update(sandbox, { base: parent });
-    },
+    restoreBase: ({ snapshot }) =>
+      records.transaction(async (tx) => {
+        const captured = await tx.snapshots.get(snapshot);
+        if (captured?.cause !== 'fork') return;
+        const { sandbox, parent } = captured;
+        const standing = await tx.sandboxes.standingOn(snapshot);
+        if (standing.length !== 1 || standing[0]!.id !== sandbox) return;
+        await tx.sandboxes.update(sandbox, { base: parent });
+      }),
   };
   return forkChildren;
 }

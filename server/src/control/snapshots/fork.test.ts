@@ -20,11 +20,11 @@ describe('fork', () => {
     );
     expect(sandboxes[0]!.labels).toEqual({ team: 'a', kind: 'child' });
     expect(
-      new Set([fixture.control.get(me(), id), ...sandboxes].map(({ ports }) => ports[0]!.token)).size,
+      new Set([await fixture.control.get(me(), id), ...sandboxes].map(({ ports }) => ports[0]!.token)).size,
     ).toBe(4);
     await write('try-1', 'mine');
     expect(await Promise.all(['parent', 'try-1', 'try-2'].map(read))).toEqual(['one', 'mine', 'one']);
-    const tree = fixture.control.tree(me(), 'try-2');
+    const tree = await fixture.control.tree(me(), 'try-2');
     expect(tree.start).toEqual([]);
     expect(tree.nodes).toHaveLength(1);
     expect(new Set(tree.nodes[0]!.sandboxes.map(({ name }) => name))).toEqual(
@@ -34,9 +34,9 @@ describe('fork', () => {
     await fixture.control.turn(me(), id, {});
     await fixture.control.turn(me(), 'try-1', {});
     for (const name of ['try-2', 'try-3']) await fixture.control.remove(me(), name);
-    expect(listed().map(({ cause }) => cause)).toContain('fork');
+    expect((await listed()).map(({ cause }) => cause)).toContain('fork');
     await fixture.control.remove(me(), 'try-1');
-    expect(listed().map(({ cause }) => cause)).toEqual(['turn']);
+    expect((await listed()).map(({ cause }) => cause)).toEqual(['turn']);
   });
 
   it('of a stopped sandbox makes stopped ones, and can start from any snapshot', async () => {
@@ -73,8 +73,8 @@ describe('fork', () => {
 
   it('makes all or none', async () => {
     const id = await createWithText('one', { limits: { cpus: 1 } });
-    fixture.opened.projects.setQuota(me().project, QuotaSchema.parse({ cpus: 3 }));
-    const { base } = fixture.control.get(me(), id);
+    await fixture.opened.projects.setQuota(me().project, QuotaSchema.parse({ cpus: 3 }));
+    const { base } = await fixture.control.get(me(), id);
     await expect(fixture.control.fork(me(), id, { count: 3 })).rejects.toMatchObject({
       code: 'resource_exhausted',
     });
@@ -82,7 +82,7 @@ describe('fork', () => {
     await expect(fixture.control.fork(me(), id, { count: 2, namePrefix: 'taken' })).rejects.toMatchObject({
       code: 'resource_exhausted',
     });
-    fixture.opened.projects.setQuota(me().project, QuotaSchema.parse({}));
+    await fixture.opened.projects.setQuota(me().project, QuotaSchema.parse({}));
     await expect(fixture.control.fork(me(), id, { count: 2, namePrefix: 'taken' })).rejects.toMatchObject({
       code: 'already_exists',
     });
@@ -92,8 +92,8 @@ describe('fork', () => {
     await expect(fixture.control.fork(me(), id, { memory: true })).rejects.toMatchObject({
       code: 'unsupported',
     });
-    expect(fixture.control.get(me(), id).base).toBe(base);
-    expect(listed()).toEqual([]);
+    expect((await fixture.control.get(me(), id)).base).toBe(base);
+    expect(await listed()).toEqual([]);
     expect(await fixture.backend.snapshots()).toEqual([]);
     expect(await fixture.backend.list()).toHaveLength(2);
   });
@@ -133,7 +133,7 @@ describe('operations on one sandbox at the same time', () => {
       const under = { snapshot: {}, turn: {}, fork: {}, pause: {}, rollback: { to: 1 } }[operation];
       const begun = fixture.control[operation](me(), id, under as { to: number });
       expect(await outcomes(begun, fixture.control.remove(me(), id))).toEqual(['done', 'done']);
-      expect(() => fixture.control.get(me(), id)).toThrow('does not exist');
+      await expect(fixture.control.get(me(), id)).rejects.toThrow('does not exist');
       expect((await fixture.backend.observe(id)).phase).toBe('absent');
     },
   );

@@ -10,9 +10,9 @@ import { CayError, ForkSchema, newId, type Forked } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { requireLimits } from '../../policy/bound-limits.ts';
-import type { ForkRow } from '../../records/forks.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
-import { showSnapshot, type SnapshotRow } from '../../records/snapshots.ts';
+import type { ForkRow } from '../../records/tables/forks.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import { showSnapshot, type SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import type { Core } from '../core.ts';
 import type { Waker } from '../pausing/wake.ts';
 import type { Principal } from '../tenants/principal.ts';
@@ -25,23 +25,33 @@ export function forkVerb({
   activity,
   capabilitiesOf,
   clock,
+  idempotency,
   lookup,
   onError,
   operations,
   policy,
-  records: { forks, idempotency, sandboxes, snapshots },
+  records,
   forkChildren,
   registry,
   waker,
 }: Pick<
   Core,
-  'activity' | 'capabilitiesOf' | 'clock' | 'lookup' | 'onError' | 'operations' | 'policy' | 'records'
+  | 'activity'
+  | 'capabilitiesOf'
+  | 'clock'
+  | 'idempotency'
+  | 'lookup'
+  | 'onError'
+  | 'operations'
+  | 'policy'
+  | 'records'
 > & {
   forkChildren: ForkChildren;
   registry: SnapshotRegistry;
   waker: Waker;
 }): Pick<TravelVerbs, 'fork'> {
   /** Calls with one idempotency key run one after the other, so that only the first makes sandboxes. */
+  const { forks, sandboxes, snapshots } = records;
   const calls = new KeyedQueue<string>();
 
   /** Children have the limits of their parent. The operator may have lowered the maximum since. */
@@ -51,7 +61,11 @@ export function forkVerb({
     requireLimits(policy, { ...spec.limits, timeoutMs }, abilities, hint);
   }
 
-  function recordCall(parent: SandboxRow, snapshot: SnapshotRow['id'], keyed: boolean): ForkRow {
+  async function recordCall(
+    parent: SandboxRow,
+    snapshot: SnapshotRow['id'],
+    keyed: boolean,
+  ): Promise<ForkRow> {
     const { project } = parent;
     const createdAtMs = clock.now();
     const row: ForkRow = {
@@ -63,7 +77,7 @@ export function forkVerb({
       made: false,
       createdAtMs,
     };
-    forks.insert(row);
+    await forks.insert(row);
     return row;
   }
 
@@ -75,13 +89,13 @@ export function forkVerb({
     id: SnapshotRow['id'],
   ): Promise<{ parent: SandboxRow; snapshot: SnapshotRow }> {
     if (request.from !== undefined) {
-      const snapshot = registry.resolve(parent.project, request.from, parent.id);
+      const snapshot = await registry.resolve(records, parent.project, request.from, parent.id);
       if (request.memory && !snapshot.memory) throw noMemory(snapshot);
       return { parent, snapshot: await registry.using(snapshot, async (row) => row) };
     }
     return operations.enqueue(parent.id, async () => {
       const thaw = request.memory !== false;
-      const row = await waker.ensureUnarchived(lookup.reload(parent), { thaw });
+      const row = await waker.ensureUnarchived(await lookup.reload(parent), { thaw });
       const quiet = activity.count(row.id, 'command') === 0;
       const memory = request.memory ?? 'if possible';
       const snapshot = await registry.take(
@@ -101,27 +115,31 @@ export function forkVerb({
   ): Promise<Forked> {
     await requireAllowed(found);
     const id = newId('snap');
-    const call = recordCall(found, id, key !== undefined);
+    const call = await recordCall(found, id, key !== undefined);
     try {
       using _ = registry.pin(id);
       const { parent, snapshot } = await capture(found, request, principal, id);
       using _from = registry.pin(snapshot.id);
       await faultPoint('control.fork.captured');
-      const fork = forkChildren.record(call, parent, snapshot, request, key);
+      const fork = await forkChildren.record(call, parent, snapshot, request, key);
       await faultPoint('control.fork.recorded');
       await forkChildren.make(fork, principal, parent.id);
-      return resultOf(fork, key);
+      return await resultOf(fork, key);
     } catch (error) {
-      await forkChildren.undo(forks.get(call.id) ?? call).catch(onError);
+      await undo(call).catch(onError);
       throw withMemoryHint(error);
     }
   }
 
-  function resultOf(fork: ForkRow, key: string | undefined): Forked {
-    const rows = fork.children.map((id) => sandboxes.get(id));
-    const snapshot = snapshots.get(fork.snapshot);
+  async function undo(call: ForkRow): Promise<void> {
+    await forkChildren.undo((await forks.get(call.id)) ?? call);
+  }
+
+  async function resultOf(fork: ForkRow, key: string | undefined): Promise<Forked> {
+    const rows = await Promise.all(fork.children.map((id) => sandboxes.get(id)));
+    const snapshot = await snapshots.get(fork.snapshot);
     if (snapshot && rows.every((row) => row !== undefined))
-      return { snapshot: showSnapshot(snapshot), sandboxes: rows.map(lookup.show) };
+      return { snapshot: showSnapshot(snapshot), sandboxes: await lookup.showAll(rows) };
     throw new CayError(
       'not_found',
       `A sandbox or the snapshot of the fork with idempotency key "${key}" does not exist any more`,
@@ -133,18 +151,18 @@ export function forkVerb({
     async fork(principal, ref, given, { idempotencyKey: key } = {}) {
       const request = ForkSchema.parse(given) as ForkRequest;
       if (request.namePrefix !== undefined) childName(request.namePrefix, request.count);
-      const found = lookup.find(principal, ref);
+      const found = await lookup.find(principal, ref);
       const start = () => operations.claim(found.id, 'fork', () => forkOnce(principal, found, request, key));
       if (key === undefined) return start();
       return calls.run(`${principal.project}:${key}`, async () => {
-        const known = idempotency.find(principal.project, key, { fork: found.id, ...request });
+        // Looked for again when the key is recorded, which is after the capture.
+        const known = await records.idempotency.find(principal.project, key, { fork: found.id, ...request });
         if (known === undefined) {
-          // Required again when the key is recorded, which is after the capture.
-          idempotency.requireRoom(principal.project);
+          await idempotency.requireRoom(principal.project);
           return start();
         }
         await forkChildren.settled(known);
-        const fork = forks.get(known);
+        const fork = await forks.get(known);
         return fork ? resultOf(fork, key) : start();
       });
     },

@@ -1,6 +1,6 @@
 import { isCayError } from '@cay/sdk/protocol';
 import type { Core } from '../core.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 
 /** How many bytes a memory image of the sandbox takes: what its processes use now, or may use at most. */
 export async function imageEstimate(

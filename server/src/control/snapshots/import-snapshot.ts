@@ -5,7 +5,8 @@
 import { CayError, ImportSnapshotSchema, SandboxSpecSchema, newId, type SnapshotId } from '@cay/sdk/protocol';
 import type { SnapshotFacts } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
-import { showSnapshot, type SnapshotRow } from '../../records/snapshots.ts';
+import type { Transaction } from '../../records/records.ts';
+import { showSnapshot, type SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import type { Core } from '../core.ts';
 import { choosePlatform } from '../placement/placement.ts';
 import { newSnapshotRow } from './new-snapshot-row.ts';
@@ -20,45 +21,50 @@ export function importVerb({
   pressure,
   quota,
   recordEvent,
-  records: { database, snapshots },
+  records,
 }: Pick<
   Core,
   'archives' | 'backend' | 'clock' | 'onError' | 'pressure' | 'quota' | 'recordEvent' | 'records'
 >): Pick<SnapshotVerbs, 'importSnapshot'> {
   /** Until the archive is unpacked its sandbox and spec are unknown, so the record has placeholders. */
-  function recordTaking(project: string, labels: Record<string, string>): SnapshotId {
+  async function recordTaking(project: string, labels: Record<string, string>): Promise<SnapshotId> {
     const id = newId('snap');
-    snapshots.insert(
-      newSnapshotRow({
-        id,
-        project,
-        sandbox: newId('sbx'),
-        parent: null,
-        cause: 'import',
-        labels,
-        spec: SandboxSpecSchema.parse({}),
-        quiet: true,
-        createdAtMs: clock.now(),
-      }),
-    );
+    await records.transaction(async (tx) => {
+      await quota.requireRoom(tx, project, 'snapshots', 1);
+      await tx.snapshots.insert(
+        newSnapshotRow({
+          id,
+          project,
+          sandbox: newId('sbx'),
+          parent: null,
+          cause: 'import',
+          labels,
+          spec: SandboxSpecSchema.parse({}),
+          quiet: true,
+          createdAtMs: clock.now(),
+        }),
+      );
+    });
     return id;
   }
 
-  function recordImported(
+  async function recordImported(
+    tx: Transaction,
     id: SnapshotId,
     facts: SnapshotFacts,
     name: string | undefined,
     importedBytes: number,
-  ): SnapshotRow {
+  ): Promise<SnapshotRow> {
     const spec = SandboxSpecSchema.safeParse(facts.spec);
     if (!spec.success)
       throw new CayError('invalid_argument', 'Cannot import the archive: its manifest has no valid spec', {
         cause: spec.error,
       });
     const { sandbox, memory, memoryBytes = null } = facts;
-    const draft = snapshots.get(id)!;
-    snapshots.delete(id);
-    snapshots.insert({
+    const draft = await tx.snapshots.get(id);
+    if (!draft) throw new CayError('conflict', `The import of snapshot "${id}" was undone by another server`);
+    await tx.snapshots.delete(id);
+    const row: SnapshotRow = {
       ...draft,
       sandbox,
       name: name ?? null,
@@ -68,8 +74,9 @@ export function importVerb({
       fileBytes: facts.fileBytes ?? importedBytes - (memoryBytes ?? 0),
       memoryBytes,
       state: 'kept',
-    });
-    return snapshots.get(id)!;
+    };
+    await tx.snapshots.insert(row);
+    return row;
   }
 
   return {
@@ -86,10 +93,9 @@ export function importVerb({
       if (platform !== undefined) choosePlatform(backend, { platform, labels });
       const travel = requireSnapshots(backend);
       using coming = quota.begin(project, 'imports', ['uploadBytes', 'snapshotBytes']);
-      coming.add(0);
-      quota.requireRoom(project, 'snapshots', 1);
-      pressure.admit({ memoryBytes: null, diskBytes: null }, { starts: false, platform });
-      const id = recordTaking(project, labels);
+      await coming.add(0);
+      await pressure.admit({ memoryBytes: null, diskBytes: null }, { starts: false, platform });
+      const id = await recordTaking(project, labels);
       try {
         await faultPoint('control.import.recorded');
         const facts = await travel.importSnapshot(id, data, {
@@ -101,9 +107,9 @@ export function importVerb({
         });
         await faultPoint('control.import.taken');
         const { memory, memoryDropped = null } = facts;
-        return database.transaction(() => {
-          const row = recordImported(id, facts, name, coming.bytes);
-          recordEvent('snapshot.imported', { id: row.sandbox, project: row.project }, principal, {
+        return await records.transaction(async (tx) => {
+          const row = await recordImported(tx, id, facts, name, coming.bytes);
+          await recordEvent(tx, 'snapshot.imported', { id: row.sandbox, project: row.project }, principal, {
             snapshot: id,
             memory,
             ...(memoryDropped && { memoryDropped }),
@@ -112,7 +118,7 @@ export function importVerb({
           return { ...showSnapshot(row), memoryDropped };
         });
       } catch (error) {
-        await travel.removeSnapshot(id).then(() => snapshots.delete(id), onError);
+        await travel.removeSnapshot(id).then(() => records.snapshots.delete(id), onError);
         throw error;
       }
     },

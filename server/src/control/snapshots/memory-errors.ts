@@ -1,6 +1,6 @@
 /** Errors of snapshots whose memory is missing or cannot continue here. */
 import { CayError, isCayError } from '@cay/sdk/protocol';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 
 /** Adds to an error of unusable memory that the files can be used without it. */
 export function withMemoryHint(error: unknown): unknown {

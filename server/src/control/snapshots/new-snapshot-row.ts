@@ -1,4 +1,4 @@
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 
 type Given = Pick<
   SnapshotRow,

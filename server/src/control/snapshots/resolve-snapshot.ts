@@ -1,15 +1,16 @@
 import { CayError, type SandboxId, type SnapshotRef } from '@cay/sdk/protocol';
-import type { SnapshotRecords, SnapshotRow } from '../../records/snapshots.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
+import type { SnapshotRecords } from '../../records/tables/snapshots.ts';
 
-/** The snapshot that an id means, or a name or turn number of a sandbox. Throws `not_found`. */
-export function resolveSnapshot(
+/** The snapshot that an id means, or a name or turn number of a sandbox. Rejects `not_found`. */
+export async function resolveSnapshot(
   snapshots: SnapshotRecords,
   project: string,
   ref: SnapshotRef,
   sandbox?: SandboxId,
-): SnapshotRow {
+): Promise<SnapshotRow> {
   const text = String(ref);
-  const row = lookUp(snapshots, project, text, sandbox);
+  const row = await lookUp(snapshots, project, text, sandbox);
   if (row?.project === project && row.state === 'kept') return row;
   const isId = text.startsWith('snap_');
   throw new CayError(
@@ -24,9 +25,9 @@ function lookUp(
   project: string,
   ref: string,
   sandbox: SandboxId | undefined,
-): SnapshotRow | undefined {
+): Promise<SnapshotRow | undefined> {
   if (ref.startsWith('snap_')) return snapshots.get(ref);
-  if (sandbox === undefined) return undefined;
+  if (sandbox === undefined) return Promise.resolve(undefined);
   return /^[0-9]{1,15}$/.test(ref)
     ? snapshots.byTurn(project, sandbox, Number(ref))
     : snapshots.byName(project, sandbox, ref);

@@ -19,7 +19,7 @@ export function prunable(
   series: readonly Kept[],
   { keepLast, maxAgeMs }: Retention,
   nowMs: number,
-  isNeeded: (id: SnapshotId) => boolean,
+  isNeeded: (id: SnapshotId) => boolean = () => false,
 ): SnapshotId[] {
   return series
     .toSorted((one, other) => other.order - one.order)
@@ -53,27 +53,27 @@ export function openRetaining({
   /** Sandboxes that changed while they were being pruned. */
   const changed = new Set<string>();
   let timer: NodeJS.Timeout | undefined;
+  let listing: Promise<void> | undefined;
+  let closed = false;
 
   async function prune(sandbox: string): Promise<void> {
-    const row = sandboxes.get(sandbox);
+    const row = await sandboxes.get(sandbox);
     if (!row?.retention) return;
     const { retention } = row;
-    const all = snapshots.list({ project: row.project, sandbox });
+    const all = await snapshots.list({ project: row.project, sandbox });
     const turns = all.flatMap(({ turn, ...rest }) => (turn === null ? [] : [{ ...rest, order: turn }]));
-    const rollbacks = snapshots.beforeRollbacks(sandbox).map((kept, index) => ({ ...kept, order: -index }));
+    const before = await snapshots.beforeRollbacks(sandbox);
+    const rollbacks = before.map((kept, index) => ({ ...kept, order: -index }));
     const going = new Set<SnapshotId>(
-      [turns, rollbacks].flatMap((series) => prunable(series, retention, clock.ageing(), registry.isNeeded)),
+      [turns, rollbacks].flatMap((series) => prunable(series, retention, clock.ageing())),
     );
+    // Those that something needs stay: that is looked at when each is dropped.
     await registry.dropUnneeded(all.filter(({ id }) => going.has(id)));
     await registry.dropAbandoned(row);
   }
 
-  function pruneAll(): void {
-    try {
-      for (const { id } of sandboxes.withRetention()) retaining.changed(id);
-    } catch (error) {
-      onError(error);
-    }
+  async function pruneAll(): Promise<void> {
+    for (const { id } of await sandboxes.withRetention()) if (!closed) retaining.changed(id);
   }
 
   const retaining: Retaining = {
@@ -89,10 +89,14 @@ export function openRetaining({
       underWay.set(sandbox, pruned);
     },
     start() {
-      timer = setInterval(pruneAll, PRUNE_EVERY_MS).unref();
+      timer = setInterval(() => {
+        listing = pruneAll().catch(onError);
+      }, PRUNE_EVERY_MS).unref();
     },
     async close() {
       clearInterval(timer);
+      closed = true;
+      await listing;
       changed.clear();
       await Promise.all(underWay.values());
     },

@@ -9,10 +9,9 @@ it('the snapshots of rollbacks are pruned by retention, but never the newest', a
   const kept: string[] = [];
   for (let count = 0; count < 4; count++)
     kept.push((await control.rollback(principal, sandbox.id, { to })).kept!.id);
-  const left = () =>
-    control
-      .snapshots(principal, { limit: 50, sandbox: sandbox.id })
-      .snapshots.map(({ id }) => id)
+  const left = async () =>
+    (await control.snapshots(principal, { limit: 50, sandbox: sandbox.id })).snapshots
+      .map(({ id }) => id)
       .toSorted();
   await expect.poll(left, { timeout: 10_000 }).toEqual([to, ...kept.slice(-2)].toSorted());
   await control.close();

@@ -22,8 +22,8 @@ import {
 import type { Observation } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { retry } from '../../lib/retry.ts';
-import type { RollbackOperation, SandboxRow } from '../../records/sandboxes.ts';
-import { showSnapshot, type SnapshotRow } from '../../records/snapshots.ts';
+import type { RollbackOperation, SandboxRow } from '../../records/tables/sandbox-row.ts';
+import { showSnapshot, type SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import { DISK_FULL_RETRY_MS, retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
 import type { Core } from '../core.ts';
 import type { Waker } from '../pausing/wake.ts';
@@ -54,7 +54,7 @@ export function openRollingBack({
   onError,
   operations,
   recordEvent,
-  records: { database, sandboxes, snapshots },
+  records,
   registry,
   retention,
   settler,
@@ -70,10 +70,16 @@ export function openRollingBack({
   state: StateRecorder;
   waker: Waker;
 }): RollingBack {
+  const { sandboxes, snapshots } = records;
+
   /** Step 1. */
-  function recordIntent(id: SandboxId, target: SnapshotRow, memory: boolean): RollbackOperation {
+  async function recordIntent(
+    id: SandboxId,
+    target: SnapshotRow,
+    memory: boolean,
+  ): Promise<RollbackOperation> {
     const operation: RollbackOperation = { kind: 'rollback', to: target.id, memory, kept: newId('snap') };
-    sandboxes.update(id, { operation });
+    await sandboxes.update(id, { operation });
     return operation;
   }
 
@@ -99,13 +105,13 @@ export function openRollingBack({
     const observed = await travel.rollback(row.id, operation.to, { memory: operation.memory });
     try {
       await faultPoint('control.rollback.done');
-      return recordResult(row.id, operation, observed, { principal });
+      return await recordResult(row.id, operation, observed, { principal });
     } catch (error) {
-      const kept = snapshots.get(operation.kept);
+      const kept = await snapshots.get(operation.kept);
       if (!kept) throw error;
       const undone = await travel.rollback(row.id, kept.id, { memory: kept.memory }).catch(onError);
       if (!undone) throw recordResultLater(row.id, operation, observed, error);
-      state.asObserved(lookup.reload(row), undone);
+      await state.asObserved(await lookup.reload(row), undone);
       throw error;
     }
   }
@@ -115,12 +121,12 @@ export function openRollingBack({
     { to, kept, memory }: RollbackOperation,
     observed: Observation,
     { principal, cause }: { principal?: Principal; cause?: string } = {},
-  ): SandboxRow {
-    return database.transaction(() => {
-      sandboxes.update(id, { base: to, operation: null });
-      const after = state.asObserved(lookup.reload({ id }), observed);
+  ): Promise<SandboxRow> {
+    return records.transaction(async (tx) => {
+      const row = await tx.sandboxes.update(id, { base: to, operation: null });
+      const after = await state.within(tx).asObserved(row, observed);
       const data = { to, kept, memory, ...(cause !== undefined && { cause }) };
-      recordEvent('sandbox.rolled_back', after, principal, data);
+      await recordEvent(tx, 'sandbox.rolled_back', after, principal, data);
       return after;
     });
   }
@@ -136,7 +142,7 @@ export function openRollingBack({
   ): CayError {
     const record = () =>
       operations.enqueue(id, async () => {
-        if (isUnderWay(sandboxes.get(id), operation)) recordResult(id, operation, observed);
+        if (isUnderWay(await sandboxes.get(id), operation)) await recordResult(id, operation, observed);
       });
     const delayMs = DISK_FULL_RETRY_MS;
     retry(record, { isTransient: () => true, onError, delayMs, firstDelayMs: delayMs }).catch(onError);
@@ -149,15 +155,18 @@ export function openRollingBack({
 
   /** The sandbox is as it was: deletes the intent, and the snapshot that was taken for the rollback. */
   async function giveUp(id: SandboxId, operation: RollbackOperation): Promise<void> {
-    await retryOnDiskFull(() => {
-      if (isUnderWay(sandboxes.get(id), operation)) sandboxes.update(id, { operation: null });
-    }, onError);
+    const deleteIntent = () =>
+      records.transaction(async (tx) => {
+        if (isUnderWay(await tx.sandboxes.get(id), operation))
+          await tx.sandboxes.update(id, { operation: null });
+      });
+    await retryOnDiskFull(deleteIntent, onError);
     await dropKept(operation.kept);
   }
 
   async function dropKept(id: SnapshotId): Promise<void> {
     await retryOnDiskFull(async () => {
-      const kept = snapshots.get(id);
+      const kept = await snapshots.get(id);
       if (kept?.state === 'kept') await registry.drop(kept, undefined, 'rollback failed');
     }, onError);
   }
@@ -168,15 +177,16 @@ export function openRollingBack({
     { to, memory }: Required<Rollback>,
     principal: Principal,
   ): Promise<RolledBack> {
-    const row = await waker.ensureAwake(lookup.reload({ id }));
-    const target = registry.resolve(row.project, to, id);
+    const row = await waker.ensureAwake(await lookup.reload({ id }));
+    const target = await registry.resolve(records, row.project, to, id);
     return registry.using(target, async () => {
-      const operation = recordIntent(id, target, memory);
+      const operation = await recordIntent(id, target, memory);
       try {
         await keepCurrent(row, operation.kept, principal);
         const after = await goBack(row, operation, principal);
         retention.changed(id);
-        return { sandbox: lookup.show(after), kept: showSnapshot(snapshots.get(operation.kept)!) };
+        const kept = (await snapshots.get(operation.kept))!;
+        return { sandbox: await lookup.show(after), kept: showSnapshot(kept) };
       } catch (error) {
         if (isCayError(error) && error.details['reason'] === UNRECORDED) throw error;
         await giveUp(id, operation);
@@ -188,21 +198,20 @@ export function openRollingBack({
   return {
     async rollback(principal, ref, request) {
       const parsed = RollbackSchema.parse(request);
-      const { id } = lookup.find(principal, ref);
+      const { id } = await lookup.find(principal, ref);
       const inQueue = () => operations.enqueue(id, () => rollBack(id, parsed, principal));
       return operations.claim(id, 'rollback', () => activity.withGateClosed(id, inQueue));
     },
 
     async finish(row, operation, observed) {
-      const isKept = snapshots.get(operation.kept)?.state === 'kept';
+      const isKept = (await snapshots.get(operation.kept))?.state === 'kept';
       if (isKept && observed.incarnation !== row.incarnation) {
-        recordResult(row.id, operation, observed, { cause: 'recovery' });
+        await recordResult(row.id, operation, observed, { cause: 'recovery' });
         return;
       }
       // It was not done, and is not done now: its caller may have got an error, from a server whose disk was
       // too full to delete the intent, and may have written to the sandbox since.
-      sandboxes.update(row.id, { operation: null });
-      settler.settle(lookup.reload(row), observed);
+      await settler.settle(await sandboxes.update(row.id, { operation: null }), observed);
       // Not every backend counts incarnations of a sandbox without processes, so only a running one proves
       // that the kept snapshot is of no use.
       if (isKept && observed.phase === 'ready') await dropKept(operation.kept);

@@ -8,39 +8,38 @@ const MEASURE_EVERY_MS = 10_000;
 
 /**
  * Admits bytes of snapshots. Before the quota refuses, the project's snapshots are measured again: files that
- * they shared with removed ones may be gone since.
+ * they shared with removed ones may be gone since. Resolves as `admit` does.
  */
-export type AdmitSnapshotBytes = (
-  project: string,
-  bytes: number,
-  admit: (bytes: number) => void,
-) => Promise<void>;
+export type AdmitSnapshotBytes = <T>(project: string, admit: () => Promise<T>) => Promise<T>;
 
 export function snapshotQuota({
   backend,
   clock,
-  records: { snapshots },
+  records,
 }: Pick<Core, 'backend' | 'clock' | 'records'>): AdmitSnapshotBytes {
   const measurements = logThrottle({ everyMs: MEASURE_EVERY_MS, now: clock.steady });
 
   async function measure(project: string): Promise<void> {
     const travel = requireSnapshots(backend);
-    for (const { id, here, fileBytes } of snapshots.list({ project })) {
+    for (const { id, here, fileBytes } of await records.snapshots.list({ project })) {
       if (!here || !fileBytes) continue;
       const measured = await travel.fileBytes?.(id);
-      if (measured !== undefined && measured < fileBytes && snapshots.get(id)?.fileBytes === fileBytes)
-        snapshots.update(id, { fileBytes: measured });
+      if (measured === undefined || measured >= fileBytes) continue;
+      await records.transaction(async (tx) => {
+        if ((await tx.snapshots.get(id))?.fileBytes === fileBytes)
+          await tx.snapshots.update(id, { fileBytes: measured });
+      });
     }
   }
 
-  return async (project, bytes, admit) => {
+  return async (project, admit) => {
     try {
-      admit(bytes);
+      return await admit();
     } catch (error) {
       if (!isCayError(error, 'resource_exhausted') || error.details['quota'] !== 'snapshotBytes') throw error;
       if (!measurements.happens(project).first) throw error;
       await measure(project);
-      admit(bytes);
+      return admit();
     }
   };
 }

@@ -4,9 +4,10 @@
  * A snapshot is recorded before it is taken and before it is removed, so a snapshot that was never
  * acknowledged to a caller is found and removed.
  */
-import { isCayError, type SandboxId, type SnapshotId, type SnapshotRef } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../records/sandboxes.ts';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import { CayError, isCayError, type SandboxId, type SnapshotId, type SnapshotRef } from '@cay/sdk/protocol';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
+import type { Tables } from '../../records/tables/tables.ts';
 import type { Core } from '../core.ts';
 import type { SandboxMaker } from '../sandboxes/make-sandbox.ts';
 import { dropSnapshot, type DropSnapshot } from './drop-snapshot.ts';
@@ -18,16 +19,19 @@ import { takeSnapshot, type TakeSnapshot } from './take-snapshot.ts';
 export interface SnapshotRegistry extends Pick<Pins, 'pin'> {
   take: TakeSnapshot;
   drop: DropSnapshot;
-  /** Throws `not_found`. */
-  resolve(project: string, ref: SnapshotRef, sandbox?: SandboxId): SnapshotRow;
-  /** Fetches it from the archive store if it is there, and pins it while the task runs. */
+  /** Rejects `not_found`. */
+  resolve(on: Tables, project: string, ref: SnapshotRef, sandbox?: SandboxId): Promise<SnapshotRow>;
+  /**
+   * Fetches it from the archive store if it is there, and pins it while the task runs. Rejects `not_found` if it
+   * was removed since the row was read.
+   */
   using<T>(
     row: SnapshotRow,
     task: (row: SnapshotRow) => Promise<T>,
     options?: { beyondQuota?: boolean },
   ): Promise<T>;
   /** Whether it is the base of a sandbox, or a template is made of it. */
-  isNeeded(id: SnapshotId): boolean;
+  isNeeded(id: SnapshotId): Promise<boolean>;
   /** Removes those that nothing needs. Best effort: refusals are ignored, other errors are reported. */
   dropUnneeded(rows: SnapshotRow[]): Promise<void>;
   /**
@@ -44,13 +48,20 @@ export function openSnapshotRegistry(
   const { sandboxes, snapshots, templates } = core.records;
   const pins = openPins();
   const fetcher = openFetcher(core);
-  const isGone = (id: SandboxId) => sandboxes.get(id) === undefined;
+  const isGone = async (id: SandboxId) => (await sandboxes.get(id)) === undefined;
+
+  /** Whether no sandbox but the parent has anything of a fork's capture any more. */
+  async function hasNoChildren({ id, sandbox }: SnapshotRow): Promise<boolean> {
+    for (const child of await snapshots.children(id))
+      if (child.sandbox !== sandbox && !(await isGone(child.sandbox))) return false;
+    return true;
+  }
 
   /** The snapshots without a caller's wish from `base` up to the root. */
-  function ancestors(base: SnapshotId | null): SnapshotRow[] {
+  async function ancestors(base: SnapshotId | null): Promise<SnapshotRow[]> {
     const rows: SnapshotRow[] = [];
     for (let id = base; id !== null;) {
-      const row = snapshots.get(id);
+      const row = await snapshots.get(id);
       if (!row) break;
       if (isAutomatic(row)) rows.push(row);
       id = row.parent;
@@ -62,19 +73,23 @@ export function openSnapshotRegistry(
     take: takeSnapshot(core),
     drop: dropSnapshot({ ...core, fetcher, maker, pins }),
     pin: pins.pin,
-    resolve: (project, ref, sandbox) => resolveSnapshot(snapshots, project, ref, sandbox),
+    resolve: (on, project, ref, sandbox) => resolveSnapshot(on.snapshots, project, ref, sandbox),
 
-    async using(row, task, { beyondQuota = false } = {}) {
-      using _ = pins.pin(row.id);
+    async using(given, task, { beyondQuota = false } = {}) {
+      using _ = pins.pin(given.id);
+      // Read after it is pinned: a removal has seen the pin, or is seen here.
+      const row = await snapshots.get(given.id);
+      if (row?.state !== 'kept') throw new CayError('not_found', `Snapshot "${given.id}" does not exist`);
       return await task(row.here ? row : await fetcher.fetch(row, { beyondQuota }));
     },
 
-    isNeeded: (id) => sandboxes.standingOn(id).length > 0 || templates.of(id).length > 0,
+    isNeeded: async (id) =>
+      (await sandboxes.standingOn(id)).length > 0 || (await templates.of(id)).length > 0,
 
     async dropUnneeded(rows) {
       for (const { id } of rows) {
-        const row = snapshots.get(id);
-        if (row?.state !== 'kept' || registry.isNeeded(id) || pins.isPinned(id)) continue;
+        const row = await snapshots.get(id);
+        if (row?.state !== 'kept' || (await registry.isNeeded(id)) || pins.isPinned(id)) continue;
         try {
           await registry.drop(row, undefined, 'unneeded');
         } catch (error) {
@@ -84,20 +99,20 @@ export function openSnapshotRegistry(
     },
 
     async dropAbandoned(row) {
-      const own = snapshots.list(row ? { project: row.project, sandbox: row.id } : {}).filter(isAutomatic);
+      const all = await snapshots.list(row ? { project: row.project, sandbox: row.id } : {});
+      const own = all.filter(isAutomatic);
       // Ancestors are collected before the snapshots that lead to them are removed.
-      const maybeForks = row ? [...own, ...ancestors(row.base)] : own;
+      const maybeForks = row ? [...own, ...(await ancestors(row.base))] : own;
       // The snapshot of an archiving has no use once the sandbox has gone on.
-      await registry.dropUnneeded(
-        own.filter(({ sandbox, cause }) => cause === 'archive' || (cause !== 'fork' && isGone(sandbox))),
-      );
-      await registry.dropUnneeded(
-        maybeForks.filter(
-          ({ id, sandbox, cause }) =>
-            cause === 'fork' &&
-            snapshots.children(id).every((child) => child.sandbox === sandbox || isGone(child.sandbox)),
-        ),
-      );
+      const useless: SnapshotRow[] = [];
+      for (const each of own)
+        if (each.cause === 'archive' || (each.cause !== 'fork' && (await isGone(each.sandbox))))
+          useless.push(each);
+      await registry.dropUnneeded(useless);
+      const childless: SnapshotRow[] = [];
+      for (const each of maybeForks)
+        if (each.cause === 'fork' && (await hasNoChildren(each))) childless.push(each);
+      await registry.dropUnneeded(childless);
     },
   };
   return registry;

@@ -1,6 +1,6 @@
 import type { SnapshotTree } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../records/sandboxes.ts';
-import { showSnapshot, type SnapshotRow } from '../../records/snapshots.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import { showSnapshot, type SnapshotRow } from '../../records/tables/snapshot-row.ts';
 
 /**
  * The snapshot tree of a sandbox: all snapshots that are connected with its own by parents, and the sandboxes

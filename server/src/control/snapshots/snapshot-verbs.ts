@@ -1,5 +1,5 @@
-import { TakeSnapshotSchema, TakeTurnSchema } from '@cay/sdk/protocol';
-import { showSnapshot } from '../../records/snapshots.ts';
+import { TakeSnapshotSchema, TakeTurnSchema, type SnapshotRef } from '@cay/sdk/protocol';
+import { showSnapshot } from '../../records/tables/snapshot-row.ts';
 import type { Core } from '../core.ts';
 import { formatCursor, parseCursor, parseLabels } from '../listing.ts';
 import type { Waker } from '../pausing/wake.ts';
@@ -17,7 +17,7 @@ export function snapshotVerbs({
   lookup,
   operations,
   recordEvent,
-  records: { sandboxes, snapshots },
+  records,
   registry,
   retention,
   waker,
@@ -26,15 +26,18 @@ export function snapshotVerbs({
   retention: Retaining;
   waker: Waker;
 }): Omit<SnapshotVerbs, 'importSnapshot'> {
-  const sandboxOf = (principal: Principal, ref: string | undefined) =>
-    ref === undefined ? undefined : lookup.find(principal, ref).id;
+  const sandboxOf = async (principal: Principal, ref: string | undefined) =>
+    ref === undefined ? undefined : (await lookup.find(principal, ref)).id;
+
+  const resolve = async (principal: Principal, ref: SnapshotRef, sandbox: string | undefined) =>
+    registry.resolve(records, principal.project, ref, await sandboxOf(principal, sandbox));
 
   return {
     async snapshot(principal, ref, request) {
       const { name, labels, memory } = TakeSnapshotSchema.parse(request);
-      const { id } = lookup.find(principal, ref);
+      const { id } = await lookup.find(principal, ref);
       const take = async () => {
-        const row = await waker.ensureUnarchived(lookup.reload({ id }), { thaw: memory });
+        const row = await waker.ensureUnarchived(await lookup.reload({ id }), { thaw: memory });
         const quiet = activity.count(id, 'command') === 0;
         return registry.take(
           row,
@@ -47,11 +50,11 @@ export function snapshotVerbs({
 
     async turn(principal, ref, request) {
       const { name, labels, memory, waitMs } = TakeTurnSchema.parse(request);
-      const { id } = lookup.find(principal, ref);
+      const { id } = await lookup.find(principal, ref);
       return operations.claim(id, 'turn', async (signal) => {
         const quiet = await activity.waitUntilNone(id, ['command'], waitMs, signal);
         const taken = await operations.enqueue(id, async () => {
-          const row = await waker.ensureUnarchived(lookup.reload({ id }), { thaw: memory });
+          const row = await waker.ensureUnarchived(await lookup.reload({ id }), { thaw: memory });
           return registry.take(
             row,
             { cause: 'turn', name, labels, memory, quiet, numbered: true, becomesBase: true },
@@ -63,47 +66,46 @@ export function snapshotVerbs({
       });
     },
 
-    snapshots(principal, query) {
+    async snapshots(principal, query) {
       const labels = parseLabels(query.label);
       const after = query.cursor === undefined ? undefined : parseCursor(query.cursor);
       const { project } = principal;
       // A removed sandbox is still named by its id if snapshots of it are left.
       const hasSnapshots =
         query.sandbox !== undefined &&
-        snapshots.list({ project, sandbox: query.sandbox, limit: 1 }).length > 0;
-      const sandbox = hasSnapshots ? query.sandbox : sandboxOf(principal, query.sandbox);
-      const rows = snapshots.list({ project, sandbox, labels, after, limit: query.limit + 1 });
+        (await records.snapshots.list({ project, sandbox: query.sandbox, limit: 1 })).length > 0;
+      const sandbox = hasSnapshots ? query.sandbox : await sandboxOf(principal, query.sandbox);
+      const rows = await records.snapshots.list({ project, sandbox, labels, after, limit: query.limit + 1 });
       const page = rows.slice(0, query.limit);
       const last = rows.length > query.limit ? page.at(-1) : undefined;
       return { snapshots: page.map(showSnapshot), nextCursor: last ? formatCursor(last) : null };
     },
 
-    getSnapshot: (principal, ref, { sandbox } = {}) =>
-      showSnapshot(registry.resolve(principal.project, ref, sandboxOf(principal, sandbox))),
+    getSnapshot: async (principal, ref, { sandbox } = {}) =>
+      showSnapshot(await resolve(principal, ref, sandbox)),
 
     async removeSnapshot(principal, ref, { sandbox } = {}) {
-      const row = registry.resolve(principal.project, ref, sandboxOf(principal, sandbox));
-      await registry.drop(row, principal, 'request');
+      await registry.drop(await resolve(principal, ref, sandbox), principal, 'request');
     },
 
     async exportSnapshot(principal, ref, { sandbox, signal } = {}) {
-      const row = registry.resolve(principal.project, ref, sandboxOf(principal, sandbox));
+      const row = await resolve(principal, ref, sandbox);
       const { store, seal } = archives;
       const data =
         !row.here && row.object !== null && store
           ? store.get(row.object, { signal })
           : requireSnapshots(backend).exportSnapshot(row.id, { signal, seal });
-      recordEvent('snapshot.exported', { id: row.sandbox, project: row.project }, principal, {
+      await recordEvent(records, 'snapshot.exported', { id: row.sandbox, project: row.project }, principal, {
         snapshot: row.id,
       });
       return { snapshot: showSnapshot(row), data };
     },
 
-    tree: (principal, ref) =>
+    tree: async (principal, ref) =>
       snapshotTree(
-        lookup.find(principal, ref),
-        sandboxes.list({ project: principal.project }),
-        snapshots.list({ project: principal.project }),
+        await lookup.find(principal, ref),
+        await records.sandboxes.list({ project: principal.project }),
+        await records.snapshots.list({ project: principal.project }),
       ),
   };
 }

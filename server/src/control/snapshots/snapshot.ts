@@ -43,8 +43,8 @@ export interface SnapshotVerbs {
   snapshot(principal: Principal, ref: string, request: TakeSnapshot): Promise<Snapshot>;
   /** Waits for commands that a client waits for, then takes a snapshot with the next turn number. */
   turn(principal: Principal, ref: string, request: TakeTurn): Promise<Snapshot>;
-  snapshots(principal: Principal, query: ListSnapshots): SnapshotPage;
-  getSnapshot(principal: Principal, snapshot: SnapshotRef, scope?: SnapshotScope): Snapshot;
+  snapshots(principal: Principal, query: ListSnapshots): Promise<SnapshotPage>;
+  getSnapshot(principal: Principal, snapshot: SnapshotRef, scope?: SnapshotScope): Promise<Snapshot>;
   /**
    * Its descendants become children of its parent. Rejects `failed_precondition` while a sandbox is archived
    * in it or a template is made of it.
@@ -66,7 +66,7 @@ export interface SnapshotVerbs {
     request: ImportSnapshot,
     options?: CallScope,
   ): Promise<ImportedSnapshot>;
-  tree(principal: Principal, ref: string): SnapshotTree;
+  tree(principal: Principal, ref: string): Promise<SnapshotTree>;
 }
 
 /** Two moments of a sandbox side by side, until `release` is called. */

@@ -2,10 +2,11 @@
  * Takes a snapshot: records it as `taking`, has the backend take it, records it as `kept`. A record that is
  * still `taking` after a crash is removed together with what the backend has of it.
  */
-import { isCayError, newId, type Snapshot, type SnapshotId } from '@cay/sdk/protocol';
+import { CayError, isCayError, newId, type Snapshot, type SnapshotId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
-import type { SnapshotRow } from '../../records/snapshots.ts';
+import type { Transaction } from '../../records/records.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import type { Core } from '../core.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { imageEstimate } from './image-estimate.ts';
@@ -44,7 +45,6 @@ export function takeSnapshot(
     | 'backend'
     | 'capabilities'
     | 'clock'
-    | 'lookup'
     | 'onError'
     | 'pressure'
     | 'quota'
@@ -52,29 +52,28 @@ export function takeSnapshot(
     | 'records'
   >,
 ): TakeSnapshot {
-  const { activity, backend, clock, lookup, onError, pressure, quota, recordEvent } = core;
-  const { database, sandboxes, snapshots } = core.records;
+  const { activity, backend, clock, onError, pressure, quota, recordEvent, records } = core;
   const admitBytes = snapshotQuota(core);
 
   /** An archived sandbox is counted already, and a temporary snapshot is gone soon. */
   const isCounted = ({ cause, temporary }: SnapshotRequest) => cause !== 'archive' && !temporary;
 
-  function recordTaking(row: SandboxRow, id: SnapshotId, request: SnapshotRequest): void {
-    database.transaction(() => {
+  async function recordTaking(row: SandboxRow, id: SnapshotId, request: SnapshotRequest): Promise<void> {
+    await records.transaction(async (tx) => {
       if (isCounted(request)) {
-        quota.requireRoom(row.project, 'snapshots', 1);
+        await quota.requireRoom(tx, row.project, 'snapshots', 1);
         // A rollback is let through on a full disk: it may be what makes room.
         if (request.cause !== 'rollback')
-          pressure.admit(
+          await pressure.admit(
             { memoryBytes: null, diskBytes: null },
-            { starts: false, platform: row.spec.platform },
+            { starts: false, platform: row.spec.platform, tx },
           );
       }
-      const turn = request.numbered ? lookup.reload(row).turn + 1 : null;
+      const turn = request.numbered ? await nextTurn(tx, row) : null;
       const { project, base: parent, spec } = row;
       const { cause, name, labels, quiet } = request;
       const createdAtMs = clock.now();
-      snapshots.insert(
+      await tx.snapshots.insert(
         newSnapshotRow({
           id,
           project,
@@ -90,8 +89,14 @@ export function takeSnapshot(
         }),
       );
       // A turn number is used up even if the snapshot fails.
-      if (turn !== null) sandboxes.update(row.id, { turn });
+      if (turn !== null) await tx.sandboxes.update(row.id, { turn });
     });
+  }
+
+  async function nextTurn(tx: Transaction, { id }: SandboxRow): Promise<number> {
+    const row = await tx.sandboxes.get(id);
+    if (!row) throw new CayError('not_found', `Sandbox "${id}" does not exist`);
+    return row.turn + 1;
   }
 
   async function capture(row: SandboxRow, id: SnapshotId, memory: SnapshotRequest['memory']) {
@@ -107,40 +112,39 @@ export function takeSnapshot(
     }
   }
 
-  function recordTaken(
+  async function recordTaken(
+    tx: Transaction,
     row: SandboxRow,
     id: SnapshotId,
     request: SnapshotRequest,
     facts: Awaited<ReturnType<typeof capture>>,
     principal: Principal | undefined,
-  ): SnapshotRow {
-    return database.transaction(() => {
-      if (request.becomesBase) sandboxes.update(row.id, { base: id });
-      const taken = snapshots.update(id, {
-        state: request.temporary ? 'passing' : 'kept',
-        memory: facts.memory,
-        fileBytes: facts.fileBytes ?? null,
-        memoryBytes: facts.memoryBytes ?? null,
-        runtime: facts.memory ? (facts.runtime ?? row.runtime) : null,
-      });
-      const { turn, name, cause, memory } = taken;
-      if (!request.temporary)
-        recordEvent('snapshot.taken', row, principal, {
-          snapshot: id,
-          cause,
-          memory,
-          ...(turn !== null && { turn }),
-          ...(name !== null && { name }),
-        });
-      return taken;
+  ): Promise<SnapshotRow> {
+    if (request.becomesBase) await tx.sandboxes.update(row.id, { base: id });
+    const taken = await tx.snapshots.update(id, {
+      state: request.temporary ? 'passing' : 'kept',
+      memory: facts.memory,
+      fileBytes: facts.fileBytes ?? null,
+      memoryBytes: facts.memoryBytes ?? null,
+      runtime: facts.memory ? (facts.runtime ?? row.runtime) : null,
     });
+    const { turn, name, cause, memory } = taken;
+    if (!request.temporary)
+      await recordEvent(tx, 'snapshot.taken', row, principal, {
+        snapshot: id,
+        cause,
+        memory,
+        ...(turn !== null && { turn }),
+        ...(name !== null && { name }),
+      });
+    return taken;
   }
 
   /** If this fails, the next server does it. */
   async function undo(id: SnapshotId): Promise<void> {
     try {
       await requireSnapshots(backend).removeSnapshot(id);
-      snapshots.delete(id);
+      await records.snapshots.delete(id);
     } catch (error) {
       onError(error);
     }
@@ -152,18 +156,21 @@ export function takeSnapshot(
     requireSnapshots(backend);
     using reserved = quota.begin(project, 'underWay', isCounted(request) ? ['snapshotBytes'] : []);
     const estimate = await imageEstimate(core, row, memory);
-    await admitBytes(project, estimate, (bytes) => reserved.add(bytes));
-    recordTaking(row, id, request);
+    await admitBytes(project, () => reserved.add(estimate));
+    await recordTaking(row, id, request);
     try {
       await faultPoint('control.snapshot.recorded');
       const facts = await capture(row, id, memory);
       await faultPoint('control.snapshot.taken');
-      reserved[Symbol.dispose]();
-      if (isCounted(request)) {
-        const requireRoom = (bytes: number) => quota.requireRoom(project, 'snapshotBytes', bytes);
-        await admitBytes(project, (facts.fileBytes ?? 0) + (facts.memoryBytes ?? 0), requireRoom);
-      }
-      const taken = recordTaken(row, id, request, facts, principal);
+      const bytes = (facts.fileBytes ?? 0) + (facts.memoryBytes ?? 0);
+      // What was reserved is replaced by what it has become.
+      const taken = await admitBytes(project, () =>
+        records.transaction(async (tx) => {
+          if (isCounted(request))
+            await quota.requireRoom(tx, project, 'snapshotBytes', bytes, { without: reserved });
+          return recordTaken(tx, row, id, request, facts, principal);
+        }),
+      );
       // Archiving is not a use of the sandbox.
       if (request.cause !== 'archive') activity.touch(row.id);
       return taken;

@@ -117,13 +117,13 @@ const SCENARIOS: Record<string, Scenario> = {
   },
   'creation from a snapshot': {
     points: ['control.clone.done'],
-    operation: ({ control, principal }) =>
+    operation: async ({ control, principal }) =>
       control.create(
         principal,
         asked({
           name: 'child',
           getOrCreate: true,
-          snapshot: control.getSnapshot(principal, 1, { sandbox: 'box' }).id,
+          snapshot: (await control.getSnapshot(principal, 1, { sandbox: 'box' })).id,
         }),
       ),
     texts: ['two'],
@@ -187,7 +187,7 @@ afterEach(() => {
 const write = (test: TestControl, text: string) => writeText(test, 'box', text);
 async function read(test: TestControl): Promise<string> {
   const { control, principal } = test;
-  if (control.get(principal, 'box').state === 'stopped') await control.start(principal, 'box');
+  if ((await control.get(principal, 'box')).state === 'stopped') await control.start(principal, 'box');
   return readText(test, 'box');
 }
 
@@ -202,13 +202,10 @@ async function prepared({ prepare }: Scenario): Promise<TestControl> {
 }
 
 /** Records, backend and archive store agree: nothing is missing and nothing is left over. */
-async function agree({
-  control,
-  principal,
-  database,
-}: TestControl): Promise<Record<string, [unknown, unknown]>> {
-  const rows = control.list(principal, { limit: 100 }).sandboxes;
-  const snapshots = control.snapshots(principal, ListSnapshotsSchema.parse({ limit: 1000 })).snapshots;
+async function agree({ control, principal, sql }: TestControl): Promise<Record<string, [unknown, unknown]>> {
+  const rows = (await control.list(principal, { limit: 100 })).sandboxes;
+  const snapshots = (await control.snapshots(principal, ListSnapshotsSchema.parse({ limit: 1000 })))
+    .snapshots;
   const sorted = (values: Iterable<string>) => [...values].toSorted();
   return {
     sandboxes: [
@@ -221,19 +218,19 @@ async function agree({
     ],
     archives: [
       sorted(
-        database
-          .all<{ object: string }>('SELECT object FROM snapshots WHERE object IS NOT NULL')
-          .map(({ object }) => object),
+        sql<{ object: string }>('SELECT object FROM snapshots WHERE object IS NOT NULL').map(
+          ({ object }) => object,
+        ),
       ),
       sorted(place.archived()),
     ],
     undone: [
-      database.all('SELECT id FROM snapshots WHERE state <> ?', 'kept').length +
-        database.all('SELECT id FROM sandboxes WHERE deed IS NOT NULL').length,
+      sql('SELECT id FROM snapshots WHERE state <> ?', 'kept').length +
+        sql('SELECT id FROM sandboxes WHERE deed IS NOT NULL').length,
       0,
     ],
     creating: [rows.filter(({ state }) => state === 'creating' || state === 'destroying').length, 0],
-    unmade: [database.all('SELECT id FROM forks WHERE made = 0').length, 0],
+    unmade: [sql('SELECT id FROM forks WHERE made = 0').length, 0],
   };
 }
 
@@ -244,7 +241,7 @@ const disagreements = async (test: TestControl) =>
 
 async function whole(test: TestControl, { texts, sandboxes = [1] }: Scenario): Promise<void> {
   await expect.poll(() => disagreements(test)).toEqual([]);
-  expect(sandboxes).toContain(test.control.list(test.principal, { limit: 100 }).sandboxes.length);
+  expect(sandboxes).toContain((await test.control.list(test.principal, { limit: 100 })).sandboxes.length);
   expect(texts).toContain(await read(test));
 }
 
@@ -264,7 +261,7 @@ describe('a control plane that is killed', () => {
     });
     void scenario.operation(first).catch(reached.reject);
     await reached.promise;
-    first.kill();
+    await first.kill();
     armFaultPoints();
     const second = await place.open(backend);
     await whole(second, scenario);
@@ -303,7 +300,7 @@ describe('a control plane that is killed again and again during random operation
       steps: fc.array(step, { minLength: 1, maxLength: 6 }),
       killedAfterMs: fc.integer({ min: 1, max: 25 }),
     });
-    (await prepared(SCENARIOS['turn']!)).kill();
+    await (await prepared(SCENARIOS['turn']!)).kill();
     const everything: Scenario = {
       points: [],
       operation: async () => {},
@@ -327,19 +324,19 @@ describe('a control plane that is killed again and again during random operation
         }
         await new Promise((resolve) => setTimeout(resolve, killedAfterMs));
         die();
-        first.kill();
+        await first.kill();
         armFaultPoints();
         const second = await place.open(backend);
         const { control, principal } = second;
         // Finished children are removed, so that the next round starts as this one did.
-        everything.sandboxes = [control.list(principal, { limit: 100 }).sandboxes.length];
+        everything.sandboxes = [(await control.list(principal, { limit: 100 })).sandboxes.length];
         await expect.poll(() => disagreements(second)).toEqual([]);
-        for (const { id, name } of control.list(principal, { limit: 100 }).sandboxes)
+        for (const { id, name } of (await control.list(principal, { limit: 100 })).sandboxes)
           if (name !== 'box') await control.remove(principal, id);
         everything.sandboxes = [1];
         await whole(second, everything);
         expect(second.errors).toEqual([]);
-        second.kill();
+        await second.kill();
       }),
       { numRuns: 40 },
     );
@@ -360,7 +357,7 @@ describe('a step that fails', () => {
     armFaultPoints();
     if (failed) expect(await read(test)).toBe('two');
     // What could not be removed at once is removed when the server opens again.
-    test.kill();
+    await test.kill();
     const again = await place.open(backend);
     await whole(again, scenario);
     expect(again.errors).toEqual([]);
@@ -386,7 +383,7 @@ describe('a rollback that was refused', () => {
     });
     armFaultPoints();
     await write(first, 'three');
-    first.kill();
+    await first.kill();
     const second = await place.open(backend);
     await whole(second, { ...SCENARIOS['rollback']!, texts: ['three'] });
     await second.control.close();

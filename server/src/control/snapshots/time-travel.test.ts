@@ -28,16 +28,16 @@ describe('snapshots', () => {
     fixture.opened.clock.nowMs += 1;
     const second = await fixture.control.snapshot(me(), id, {});
     expect(second).toMatchObject({ parent: first.id, name: null });
-    expect(fixture.control.get(me(), id)).toMatchObject({ base: second.id, turn: 0 });
+    expect(await fixture.control.get(me(), id)).toMatchObject({ base: second.id, turn: 0 });
     await expect(fixture.control.snapshot(me(), id, { name: 'works' })).rejects.toMatchObject({
       code: 'already_exists',
     });
-    expect(listed().map((one) => one.id)).toEqual([second.id, first.id]);
-    expect(listed({ label: 'a=1' })).toEqual([first]);
-    expect(fixture.control.getSnapshot(me(), 'works', { sandbox: id })).toEqual(first);
-    expect(fixture.control.getSnapshot(me(), first.id)).toEqual(first);
-    const page = fixture.control.snapshots(me(), { limit: 1 });
-    expect(fixture.control.snapshots(me(), { limit: 1, cursor: page.nextCursor! })).toEqual({
+    expect((await listed()).map((one) => one.id)).toEqual([second.id, first.id]);
+    expect(await listed({ label: 'a=1' })).toEqual([first]);
+    expect(await fixture.control.getSnapshot(me(), 'works', { sandbox: id })).toEqual(first);
+    expect(await fixture.control.getSnapshot(me(), first.id)).toEqual(first);
+    const page = await fixture.control.snapshots(me(), { limit: 1 });
+    expect(await fixture.control.snapshots(me(), { limit: 1, cursor: page.nextCursor! })).toEqual({
       snapshots: [first],
       nextCursor: null,
     });
@@ -60,8 +60,8 @@ describe('snapshots', () => {
     await expect(test.control.pause(test.principal, sandbox.id, { as: 'archived' })).rejects.toMatchObject(
       unsupported,
     );
-    expect(test.database.all('SELECT id FROM snapshots UNION SELECT id FROM forks')).toEqual([]);
-    expect(test.control.get(test.principal, sandbox.id).state).toBe('active');
+    expect(test.sql('SELECT id FROM snapshots UNION SELECT id FROM forks')).toEqual([]);
+    expect((await test.control.get(test.principal, sandbox.id)).state).toBe('active');
     expect(test.errors).toEqual([]);
     await test.control.close();
     other.remove();
@@ -70,9 +70,11 @@ describe('snapshots', () => {
   it('do not exist for another project', async () => {
     const id = await createWithText('one');
     const { id: snapshot } = await fixture.control.snapshot(me(), id, {});
-    const stranger = { ...me(), project: fixture.opened.projects.create('other').id };
-    expect(() => fixture.control.getSnapshot(stranger, snapshot)).toThrow('does not exist');
-    expect(() => fixture.control.snapshots(stranger, { sandbox: id, limit: 10 })).toThrow('does not exist');
+    const stranger = { ...me(), project: (await fixture.opened.projects.create('other')).id };
+    await expect(fixture.control.getSnapshot(stranger, snapshot)).rejects.toThrow('does not exist');
+    await expect(fixture.control.snapshots(stranger, { sandbox: id, limit: 10 })).rejects.toThrow(
+      'does not exist',
+    );
     await expect(fixture.control.removeSnapshot(stranger, snapshot)).rejects.toMatchObject({
       code: 'not_found',
     });
@@ -90,9 +92,9 @@ describe('snapshots', () => {
     const second = await fixture.control.snapshot(me(), id, {});
     const third = await fixture.control.snapshot(me(), id, {});
     await fixture.control.removeSnapshot(me(), second.id);
-    expect(fixture.control.getSnapshot(me(), third.id).parent).toBe(first.id);
+    expect((await fixture.control.getSnapshot(me(), third.id)).parent).toBe(first.id);
     await fixture.control.removeSnapshot(me(), third.id);
-    expect(fixture.control.get(me(), id).base).toBe(first.id);
+    expect((await fixture.control.get(me(), id)).base).toBe(first.id);
     expect((await fixture.backend.snapshots()).map((facts) => facts.id)).toEqual([first.id]);
   });
 
@@ -104,7 +106,7 @@ describe('snapshots', () => {
       code: 'failed_precondition',
       details: { sandboxes: [sandbox.id] },
     });
-    expect(fixture.control.getSnapshot(me(), snapshot).id).toBe(snapshot);
+    expect((await fixture.control.getSnapshot(me(), snapshot)).id).toBe(snapshot);
     await fixture.control.remove(me(), sandbox.id);
     await fixture.control.saveTemplate(me(), 'ready', { snapshot });
     await expect(fixture.control.removeSnapshot(me(), snapshot)).rejects.toMatchObject({
@@ -113,7 +115,7 @@ describe('snapshots', () => {
     });
     await fixture.control.removeTemplate(me(), 'ready');
     await fixture.control.removeSnapshot(me(), snapshot);
-    expect(listed()).toEqual([]);
+    expect(await listed()).toEqual([]);
   });
 
   it('stay when their sandbox is removed, if a caller asked for them', async () => {
@@ -123,12 +125,8 @@ describe('snapshots', () => {
     const named = await fixture.control.turn(me(), id, { name: 'good' });
     await fixture.control.rollback(me(), id, { to: asked1.id });
     await fixture.control.remove(me(), id);
-    expect(
-      listed()
-        .map((one) => one.id)
-        .toSorted(),
-    ).toEqual([asked1.id, named.id].toSorted());
-    expect(listed({ sandbox: id })).toHaveLength(2);
+    expect((await listed()).map((one) => one.id).toSorted()).toEqual([asked1.id, named.id].toSorted());
+    expect(await listed({ sandbox: id })).toHaveLength(2);
     const { sandbox } = await fixture.control.create(me(), asked({ snapshot: asked1.id }));
     expect(await read(sandbox.id)).toBe('one');
   });
@@ -169,11 +167,11 @@ describe('turns', () => {
     expect((await fixture.control.turn(me(), id, {})).turn).toBe(1);
     expect((await fixture.control.turn(me(), id, {})).turn).toBe(2);
     await fixture.control.rollback(me(), id, { to: 1 });
-    expect(fixture.control.get(me(), id)).toMatchObject({ turn: 2 });
+    expect(await fixture.control.get(me(), id)).toMatchObject({ turn: 2 });
     await fixture.control.removeSnapshot(me(), 2, { sandbox: id });
     expect((await fixture.control.turn(me(), id, {})).turn).toBe(3);
-    expect(fixture.control.getSnapshot(me(), '3', { sandbox: id }).parent).toBe(
-      fixture.control.getSnapshot(me(), 1, { sandbox: id }).id,
+    expect((await fixture.control.getSnapshot(me(), '3', { sandbox: id })).parent).toBe(
+      (await fixture.control.getSnapshot(me(), 1, { sandbox: id })).id,
     );
   });
 
@@ -199,12 +197,12 @@ describe('turns', () => {
     await fixture.control.turn(me(), id, {});
     const { sandbox: child } = await fixture.control.create(
       me(),
-      asked({ snapshot: fixture.control.getSnapshot(me(), 3, { sandbox: id }).id }),
+      asked({ snapshot: (await fixture.control.getSnapshot(me(), 3, { sandbox: id })).id }),
     );
     for (let i = 0; i < 4; i++) await fixture.control.turn(me(), id, {});
     await expect
-      .poll(() =>
-        listed({ sandbox: id })
+      .poll(async () =>
+        (await listed({ sandbox: id }))
           .flatMap(({ turn }) => turn ?? [])
           .toSorted((one, other) => one - other),
       )
@@ -214,8 +212,8 @@ describe('turns', () => {
     fixture.opened.clock.nowMs += 10_000;
     await fixture.control.turn(me(), id, {});
     await expect
-      .poll(() =>
-        listed({ sandbox: id })
+      .poll(async () =>
+        (await listed({ sandbox: id }))
           .flatMap(({ turn }) => turn ?? [])
           .toSorted((one, other) => one - other),
       )
@@ -232,7 +230,7 @@ describe('rollback', () => {
     expect(sandbox).toMatchObject({
       state: 'active',
       incarnation: 2,
-      base: fixture.control.getSnapshot(me(), 1, { sandbox: id }).id,
+      base: (await fixture.control.getSnapshot(me(), 1, { sandbox: id })).id,
     });
     expect(kept).toMatchObject({ cause: 'rollback', parent: sandbox.base });
     expect(await read(id)).toBe('one');
@@ -257,13 +255,16 @@ describe('rollback', () => {
     const id = await createWithText('one');
     await fixture.control.turn(me(), id, {});
     await write(id, 'two');
-    const before = fixture.control.get(me(), id);
+    const before = await fixture.control.get(me(), id);
     await expect(fixture.control.rollback(me(), id, { to: 1, memory: true })).rejects.toMatchObject({
       code: 'unsupported',
     });
-    expect({ ...fixture.control.get(me(), id), usedAtMs: null }).toEqual({ ...before, usedAtMs: null });
+    expect({ ...(await fixture.control.get(me(), id)), usedAtMs: null }).toEqual({
+      ...before,
+      usedAtMs: null,
+    });
     expect(await read(id)).toBe('two');
-    expect(listed()).toHaveLength(1);
+    expect(await listed()).toHaveLength(1);
   });
 });
 
@@ -278,7 +279,7 @@ describe('a template made of a snapshot', () => {
     ]);
     const { sandbox } = await fixture.control.create(me(), asked({ template: 'mine', env: { B: '2' } }));
     expect(await read(sandbox.id)).toBe('prepared');
-    expect(fixture.opened.sandboxes.get(sandbox.id)!.spec.env).toEqual({ A: '1', B: '2' });
+    expect((await fixture.opened.sandboxes.get(sandbox.id))!.spec.env).toEqual({ A: '1', B: '2' });
     await expect(
       fixture.control.saveTemplate(me(), 'mine', { snapshot: 'ready', sandbox: id }),
     ).rejects.toMatchObject({ code: 'already_exists' });
@@ -288,7 +289,7 @@ describe('a template made of a snapshot', () => {
     ).rejects.toMatchObject({
       code: 'already_exists',
     });
-    const stranger = { ...me(), project: fixture.opened.projects.create('other').id };
+    const stranger = { ...me(), project: (await fixture.opened.projects.create('other')).id };
     await expect(fixture.control.create(stranger, asked({ template: 'mine' }))).rejects.toMatchObject({
       code: 'not_found',
     });
@@ -306,12 +307,12 @@ describe('a snapshot that is gone from its backend', () => {
     const { id: snapshot } = await fixture.control.snapshot(me(), id, {});
     const next = await fixture.control.snapshot(me(), id, {});
     await fixture.control.saveTemplate(me(), 'mine', { snapshot });
-    fixture.opened.kill();
+    await fixture.opened.kill();
     await fixture.backend.removeSnapshot(snapshot);
     await fixture.reopen();
-    expect(listed()).toEqual([{ ...next, parent: null }]);
+    expect(await listed()).toEqual([{ ...next, parent: null }]);
     expect((await fixture.control.templates(me())).map(({ name }) => name)).toEqual(['base']);
-    expect(fixture.opened.events.list({}).map(({ type }) => type)).toContain('snapshot.lost');
+    expect((await fixture.opened.events.list({})).map(({ type }) => type)).toContain('snapshot.lost');
   });
 });
 
@@ -329,7 +330,7 @@ describe('compare', () => {
     const text = async (files: typeof comparison.before) =>
       Buffer.concat(await Array.fromAsync(files.read('/home/user/file'))).toString();
     expect([await text(comparison.before), await text(comparison.after)]).toEqual(['one', 'three']);
-    expect(listed()).toHaveLength(1);
+    expect(await listed()).toHaveLength(1);
     await comparison.release();
     await comparison.release();
     expect(await fixture.backend.snapshots()).toHaveLength(1);

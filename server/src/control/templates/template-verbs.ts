@@ -3,28 +3,28 @@ import type { Core } from '../core.ts';
 import { hasPlatforms } from '../placement/placement.ts';
 import type { TemplateVerbs } from './template.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
-import type { TemplateRow } from '../../records/templates.ts';
+import type { Tables } from '../../records/tables/tables.ts';
+import type { TemplateRow } from '../../records/tables/templates.ts';
 
 export function templateVerbs({
   backend,
   capabilities,
   clock,
-  events,
   lookup,
   quota,
-  records: { database, sandboxes, snapshots, templates },
+  records,
   registry,
-}: Pick<Core, 'backend' | 'capabilities' | 'clock' | 'events' | 'lookup' | 'quota' | 'records'> & {
+}: Pick<Core, 'backend' | 'capabilities' | 'clock' | 'lookup' | 'quota' | 'records'> & {
   registry: SnapshotRegistry;
 }): TemplateVerbs {
-  quota.counts('templates', 'templates', templates.count);
+  quota.counts('templates', 'templates', (project, on) => on.templates.count(project));
   /** With several platforms the answer changes when another one becomes reachable. */
   const backendTemplates = async () =>
     (hasPlatforms(backend) ? await backend.capabilities() : capabilities).templates;
-  const show = ({ name, snapshot, createdAtMs }: TemplateRow): Template => ({
+  const show = async (on: Tables, { name, snapshot, createdAtMs }: TemplateRow): Promise<Template> => ({
     name,
     snapshot,
-    memory: snapshots.get(snapshot)?.memory ?? false,
+    memory: (await on.snapshots.get(snapshot))?.memory ?? false,
     createdAtMs,
   });
   return {
@@ -46,24 +46,24 @@ export function templateVerbs({
         );
       }
       const { project } = principal;
-      const of = sandbox === undefined ? undefined : lookup.find(principal, sandbox).id;
+      const of = sandbox === undefined ? undefined : (await lookup.find(principal, sandbox)).id;
       // One transaction, so that the snapshot cannot be removed in between.
-      return database.transaction(() => {
+      return records.transaction(async (tx) => {
         const row = {
           project,
           name,
-          snapshot: registry.resolve(project, snapshot, of).id,
+          snapshot: (await registry.resolve(tx, project, snapshot, of)).id,
           createdAtMs: clock.now(),
         };
-        if (!templates.get(project, name)) quota.requireRoom(project, 'templates', 1);
-        templates.save(row, { replace });
-        events.append({
+        if (!(await tx.templates.get(project, name))) await quota.requireRoom(tx, project, 'templates', 1);
+        await tx.templates.save(row, { replace });
+        await tx.events.append({
           type: 'template.saved',
           project,
           key: principal.key,
           data: { template: name, snapshot: row.snapshot },
         });
-        return show(row);
+        return show(tx, row);
       });
     },
 
@@ -74,21 +74,24 @@ export function templateVerbs({
         memory: false,
         createdAtMs: null,
       }));
-      return [...own, ...templates.list(principal.project).map(show)];
+      const saved: Template[] = [];
+      for (const row of await records.templates.list(principal.project)) saved.push(await show(records, row));
+      return [...own, ...saved];
     },
 
     async removeTemplate(principal, name) {
       const { project, key } = principal;
-      const row = templates.get(project, name);
-      const gone = database.transaction(() => {
-        const there = templates.delete(project, name);
-        if (there) events.append({ type: 'template.removed', project, key, data: { template: name } });
-        return there;
+      const removed = await records.transaction(async (tx) => {
+        const row = await tx.templates.get(project, name);
+        if (!row) return undefined;
+        await tx.templates.delete(project, name);
+        await tx.events.append({ type: 'template.removed', project, key, data: { template: name } });
+        return row;
       });
-      if (!row || !gone) return;
+      if (!removed) return;
       // A snapshot of a removed sandbox may have been kept for the template alone.
-      const snapshot = snapshots.get(row.snapshot);
-      if (snapshot && !sandboxes.get(snapshot.sandbox)) await registry.dropAbandoned();
+      const snapshot = await records.snapshots.get(removed.snapshot);
+      if (snapshot && !(await records.sandboxes.get(snapshot.sandbox))) await registry.dropAbandoned();
     },
   };
 }

@@ -1,9 +1,7 @@
-import { createHash } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
+import type { Records, Transaction } from '../../records/records.ts';
 import { countedRows } from './counted-rows.ts';
 import type { QuotaLedger } from './quota-ledger.ts';
-import type { Database } from '../../records/database.ts';
-import { isDigestOf, requestDigest } from '../../records/sealing/request-digest.ts';
 
 export interface Keyed {
   /** Makes a call repeatable: the same key and request resolve what the first call made. */
@@ -16,105 +14,63 @@ export interface Keyed {
  */
 export interface Idempotency {
   /**
-   * Throws `resource_exhausted` if the project has as many keys as it may. `remember` calls it; a call that
+   * Rejects `resource_exhausted` if the project has as many keys as it may. `remember` calls it; a call that
    * makes something before it remembers the key calls it first.
    */
-  requireRoom(project: string): void;
-  /** The id of what this key made. Throws `conflict` if the key was used for another request. */
-  find(project: string, key: string, request: unknown): string | undefined;
-  remember(project: string, key: string, request: unknown, made: string, atMs: number): void;
-  /** A call that failed does not use up its key. */
-  forget(made: string): void;
+  requireRoom(project: string): Promise<void>;
+  /** In the transaction that makes it. */
+  remember(tx: Transaction, project: string, key: string, request: unknown, made: string): Promise<void>;
   /**
-   * Makes something and remembers it in one transaction, or finds what was made before. Throws `not_found` if
-   * that was removed.
+   * Makes something and remembers it in one transaction, or finds what was made before. Rejects `not_found` if
+   * that was removed, `conflict` if the key was used for another request.
    */
-  once<T>(
-    call: { project: string; key: string | undefined; request: unknown },
-    operation: Operation<T>,
-  ): { value: T; repeated: boolean };
+  once<T>(call: OnceCall, operation: OnceOperation<T>): Promise<{ value: T; repeated: boolean }>;
 }
 
-interface Operation<T> {
-  make(): { id: string; value: T };
-  again(id: string): T | undefined;
+interface OnceCall {
+  project: string;
+  /** Without a key it is made every time. */
+  key: string | undefined;
+  request: unknown;
 }
 
-const KEPT_MS = 7 * 24 * 3600 * 1000;
-
-export interface IdempotencyOptions {
-  now?(): number;
-  ageing?(): number;
-  /** A full quota refuses a new key, rather than delete an older one, whose call could then run twice. */
-  quota?: Pick<QuotaLedger, 'counts' | 'requireRoom'>;
+/** Both are bodies of a transaction, and may run more than once. */
+interface OnceOperation<T> {
+  make(tx: Transaction): Promise<{ id: string; value: T }>;
+  again(tx: Transaction, id: string): Promise<T | undefined>;
 }
 
-export function idempotency(
-  database: Database,
-  { now = Date.now, ageing = now, quota }: IdempotencyOptions = {},
+/** A full quota refuses a new key, rather than delete an older one, whose call could then run twice. */
+export function openIdempotency(
+  records: Records,
+  quota: Pick<QuotaLedger, 'counts' | 'requireRoom'>,
 ): Idempotency {
-  const rows = countedRows(
-    (project) =>
-      database.get<{ count: number }>('SELECT count(*) AS count FROM idempotency WHERE project = ?', project)!
-        .count,
-  );
-  quota?.counts('idempotencyKeys', 'calls', rows.of);
-  const records: Idempotency = {
-    requireRoom: (project) => quota?.requireRoom(project, 'idempotencyKeys', 1),
-    find(project, key, request) {
-      const known = database.get<{ request: string; made: string }>(
-        'SELECT request, made FROM idempotency WHERE project = ? AND key = ?',
-        project,
-        keyDigest(key),
-      );
-      if (known && !isDigestOf(known.request, request, database.box)) throw usedOtherwise(key);
-      return known?.made;
+  const rows = countedRows((project, on) => on.idempotency.count(project));
+  quota.counts('idempotencyKeys', 'calls', rows.of);
+  const idempotency: Idempotency = {
+    requireRoom: (project) => quota.requireRoom(records, project, 'idempotencyKeys', 1),
+    async remember(tx, project, key, request, made) {
+      await quota.requireRoom(tx, project, 'idempotencyKeys', 1);
+      await tx.idempotency.remember(project, key, request, made);
+      tx.afterCommit(() => rows.added(project));
     },
-    remember(project, key, request, made, atMs) {
-      database.run('DELETE FROM idempotency WHERE created_at < ?', Math.min(atMs, ageing()) - KEPT_MS);
-      records.requireRoom(project);
-      database.run(
-        'INSERT INTO idempotency (project, key, request, made, created_at) VALUES (?, ?, ?, ?, ?)',
-        project,
-        keyDigest(key),
-        requestDigest(request, database.box),
-        made,
-        atMs,
-      );
-      rows.added(project);
-    },
-    forget: (made) => void database.run('DELETE FROM idempotency WHERE made = ?', made),
     once: ({ project, key, request }, operation) =>
-      database.transaction(() => {
-        if (key === undefined) return { value: operation.make().value, repeated: false };
-        const id = records.find(project, key, request);
+      records.transaction(async (tx) => {
+        if (key === undefined) return { value: (await operation.make(tx)).value, repeated: false };
+        const id = await tx.idempotency.find(project, key, request);
         if (id === undefined) {
-          // `make` may begin something that the rollback of a transaction does not undo.
-          records.requireRoom(project);
-          const made = operation.make();
-          records.remember(project, key, request, made.id, now());
+          const made = await operation.make(tx);
+          await idempotency.remember(tx, project, key, request, made.id);
           return { value: made.value, repeated: false };
         }
-        const value = operation.again(id);
+        const value = await operation.again(tx, id);
         if (value !== undefined) return { value, repeated: true };
         throw new CayError(
           'not_found',
           `What was made with idempotency key "${key}" ("${id}") does not exist any more`,
-          {
-            hint: 'use a new key to make another',
-          },
+          { hint: 'use a new key to make another' },
         );
       }),
   };
-  return records;
-}
-
-export function keyDigest(key: string): string {
-  return createHash('sha256').update(key).digest('hex');
-}
-
-export function usedOtherwise(key: string): CayError {
-  return new CayError('conflict', `Idempotency key "${key}" was used for another request`, {
-    hint: 'use a new key for a new request',
-  });
+  return idempotency;
 }

@@ -16,24 +16,21 @@ export function withToken(url: string, token: string): string {
   return address.href;
 }
 
+/** `epoch` is how often the tokens of the sandbox's project were revoked. */
 export interface PreviewTokens {
-  token(id: SandboxId, port: number): string;
-  matches(id: SandboxId, port: number, token: string): boolean;
+  token(id: SandboxId, port: number, epoch: number): string;
+  matches(id: SandboxId, port: number, epoch: number, token: string): boolean;
 }
 
-/** `epochOf` returns how often the tokens of a sandbox were revoked. */
-export function previewTokens(
-  secret: Uint8Array,
-  epochOf: (id: SandboxId) => number = () => 0,
-): PreviewTokens {
-  const token = (id: SandboxId, port: number) =>
+export function previewTokens(secret: Uint8Array): PreviewTokens {
+  const token = (id: SandboxId, port: number, epoch: number) =>
     createHmac('sha256', secret)
-      .update(inEpoch(`${id}:${port}`, epochOf(id)))
+      .update(inEpoch(`${id}:${port}`, epoch))
       .digest('base64url');
   return {
     token,
-    matches(id, port, given) {
-      const expected = Buffer.from(token(id, port));
+    matches(id, port, epoch, given) {
+      const expected = Buffer.from(token(id, port, epoch));
       const actual = Buffer.from(given);
       return expected.length === actual.length && timingSafeEqual(expected, actual);
     },

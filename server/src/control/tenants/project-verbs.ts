@@ -6,13 +6,12 @@ import {
   type UpdateProject,
 } from '@cay/sdk/protocol';
 import type { z } from 'zod';
-import type { KeyRecords } from '../../records/keys.ts';
-import type { ProjectRecords } from '../../records/projects.ts';
-import type { EventLog } from '../events/event-log.ts';
+import type { Records } from '../../records/records.ts';
+import type { Tables } from '../../records/tables/tables.ts';
 import type { Idempotency } from './idempotency.ts';
 import { requireAdmin, type Principal } from './principal.ts';
+import type { Projects } from './projects.ts';
 import type { QuotaLedger } from './quota-ledger.ts';
-import type { TokenEpochs } from './token-epochs.ts';
 
 export type CreateProject = z.output<typeof CreateProjectSchema>;
 
@@ -21,115 +20,119 @@ export type QuotaUsage = Record<keyof Quota, { used: number; limit: number | nul
 
 export interface ProjectVerbs {
   /** Oldest first. An admin sees all, others their own. */
-  list(principal: Principal): Project[];
+  list(principal: Principal): Promise<Project[]>;
   /** Needs an admin. Rejects `already_exists` for a name that is taken. */
   create(
     principal: Principal,
     request: CreateProject,
     options?: { idempotencyKey?: string | undefined },
-  ): { value: Project; repeated: boolean };
+  ): Promise<{ value: Project; repeated: boolean }>;
   /** Changes the quota of a project, by id or name. Needs an admin. */
-  update(principal: Principal, ref: string, changes: UpdateProject): Project;
+  update(principal: Principal, ref: string, changes: UpdateProject): Promise<Project>;
   /**
    * Removes a project by id or name and revokes its keys. Needs an admin. A project that is gone is removed
    * already. Rejects `failed_precondition` for the caller's own, and while it has anything but keys.
    */
-  remove(principal: Principal, ref: string): void;
+  remove(principal: Principal, ref: string): Promise<void>;
   /** What a project takes of its quotas. Default: the principal's own. */
-  usage(principal: Principal, ref?: string): QuotaUsage;
+  usage(principal: Principal, ref?: string): Promise<QuotaUsage>;
   /**
    * Revokes every token and signed address of a project: access tokens, traffic tokens, tokens of private
    * ports, upload links. API keys stay valid, and open connections stay open.
    */
-  revokeTokens(principal: Principal, ref: string): void;
+  revokeTokens(principal: Principal, ref: string): Promise<void>;
 }
 
 export interface ProjectVerbParts {
-  projects: ProjectRecords;
-  keys: Pick<KeyRecords, 'list' | 'revoke'>;
+  records: Records;
+  projects: Projects;
   quota: Pick<QuotaLedger, 'usage' | 'used' | 'limit'>;
-  epochs: Pick<TokenEpochs, 'revoke'>;
-  events: Pick<EventLog, 'append'>;
   idempotency: Idempotency;
 }
 
-export function projectVerbs({
-  projects,
-  keys,
-  quota,
-  epochs,
-  events,
-  idempotency,
-}: ProjectVerbParts): ProjectVerbs {
-  /** By id or name. Throws `not_found` for a project of another tenant, too. */
-  function find(principal: Principal, ref: string): Project {
-    const project = projects.get(ref) ?? projects.byName(ref);
+export function projectVerbs({ records, projects, quota, idempotency }: ProjectVerbParts): ProjectVerbs {
+  /** By id or name. Rejects `not_found` for a project of another tenant, too. */
+  async function find(on: Tables, principal: Principal, ref: string): Promise<Project> {
+    const project = await projects.find(on, ref);
     if (project && (principal.role === 'admin' || project.id === principal.project)) return project;
     throw new CayError('not_found', `Project "${ref}" does not exist`);
   }
 
   return {
-    list: (principal) =>
-      projects.list().filter(({ id }) => principal.role === 'admin' || id === principal.project),
-    create(principal, request, { idempotencyKey } = {}) {
+    async list(principal) {
+      const all = await projects.list(records);
+      return all.filter(({ id }) => principal.role === 'admin' || id === principal.project);
+    },
+    async create(principal, request, { idempotencyKey } = {}) {
       requireAdmin(principal);
       return idempotency.once<Project>(
         { project: principal.project, key: idempotencyKey, request: { createProject: request } },
         {
-          make() {
-            const made = projects.create(request.name, request.quota);
+          async make(tx) {
+            const made = await projects.create(tx, request.name, request.quota);
             const data = { name: made.name };
-            events.append({ type: 'project.created', project: made.id, key: principal.key, data });
+            await tx.events.append({ type: 'project.created', project: made.id, key: principal.key, data });
             return { id: made.id, value: made };
           },
-          again: (id) => projects.get(id),
+          again: (tx, id) => projects.get(tx, id),
         },
       );
     },
-    update(principal, ref, changes) {
+    async update(principal, ref, changes) {
       requireAdmin(principal);
-      const { id } = find(principal, ref);
-      const updated = projects.setQuota(id, changes.quota);
-      const data = { quota: updated.quota };
-      events.append({ type: 'project.updated', project: id, key: principal.key, data });
-      return updated;
+      return records.transaction(async (tx) => {
+        const { id } = await find(tx, principal, ref);
+        const updated = await projects.setQuota(tx, id, changes.quota);
+        const data = { quota: updated.quota };
+        await tx.events.append({ type: 'project.updated', project: id, key: principal.key, data });
+        return updated;
+      });
     },
-    remove(principal, ref) {
+    async remove(principal, ref) {
       requireAdmin(principal);
-      const project = projects.get(ref) ?? projects.byName(ref);
-      if (!project) return;
-      if (project.id === principal.project)
-        throw new CayError('failed_precondition', `Cannot remove project "${project.name}": it is your own`, {
-          hint: 'use an admin key of another project',
+      await records.transaction(async (tx) => {
+        const project = await projects.find(tx, ref);
+        if (!project) return;
+        if (project.id === principal.project)
+          throw new CayError(
+            'failed_precondition',
+            `Cannot remove project "${project.name}": it is your own`,
+            { hint: 'use an admin key of another project' },
+          );
+        await tx.projects.remove(project.id);
+        const data = { id: project.id, name: project.name };
+        await tx.events.append({
+          type: 'project.removed',
+          project: principal.project,
+          key: principal.key,
+          data,
         });
-      projects.requireEmpty(project.id);
-      // The records of keys remember those that were used, so each key is revoked by itself.
-      for (const { id } of keys.list(project.id)) keys.revoke(id);
-      projects.remove(project.id);
-      const data = { id: project.id, name: project.name };
-      events.append({ type: 'project.removed', project: principal.project, key: principal.key, data });
+      });
     },
-    usage(principal, ref = principal.project) {
-      const { id, effectiveQuota } = find(principal, ref);
-      return usageOf(id, effectiveQuota, quota);
+    async usage(principal, ref = principal.project) {
+      const { id, effectiveQuota } = await find(records, principal, ref);
+      return usageOf(records, id, effectiveQuota, quota);
     },
-    revokeTokens(principal, ref) {
-      const { id } = find(principal, ref);
-      epochs.revoke(id);
-      events.append({ type: 'project.tokens_revoked', project: id, key: principal.key });
+    async revokeTokens(principal, ref) {
+      await records.transaction(async (tx) => {
+        const { id } = await find(tx, principal, ref);
+        await tx.tokenEpochs.revoke(id);
+        await tx.events.append({ type: 'project.tokens_revoked', project: id, key: principal.key });
+      });
     },
   };
 }
 
 /** Sums of sandboxes' limits are counted apart from what is counted by source. */
-export function usageOf(
+export async function usageOf(
+  on: Tables,
   project: string,
   limits: Quota,
   quota: Pick<QuotaLedger, 'usage' | 'used'>,
-): QuotaUsage {
-  const sums: Partial<Record<keyof Quota, number>> = quota.usage(project);
+): Promise<QuotaUsage> {
+  const sums: Partial<Record<keyof Quota, number>> = await quota.usage(on, project);
   const usage = {} as QuotaUsage;
   for (const key of Object.keys(limits) as (keyof Quota)[])
-    usage[key] = { used: sums[key] ?? quota.used(project, key).used, limit: limits[key] };
+    usage[key] = { used: sums[key] ?? (await quota.used(on, project, key)).used, limit: limits[key] };
   return usage;
 }

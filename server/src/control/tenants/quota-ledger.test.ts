@@ -1,3 +1,4 @@
+import { openProjects } from './projects.ts';
 import { quotaLedger } from './quota-ledger.ts';
 import { openReservations } from './reservations.ts';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -27,7 +28,8 @@ afterEach(async () => {
   place.remove();
 });
 
-const used = (key: 'snapshots' | 'snapshotBytes') => test.control.projects.usage(test.principal)[key].used;
+const used = async (key: 'snapshots' | 'snapshotBytes') =>
+  (await test.control.projects.usage(test.principal))[key].used;
 const take = (id: SandboxId) => test.control.snapshot(test.principal, id, {});
 
 async function filled(bytes: number): Promise<SandboxId> {
@@ -64,7 +66,7 @@ describe('what snapshots take of a quota', () => {
           {},
         ),
     };
-    const before = used('snapshotBytes');
+    const before = await used('snapshotBytes');
     for (const [point, operation] of Object.entries(operations)) {
       const reached = Promise.withResolvers<void>();
       armFaultPoints({
@@ -75,10 +77,10 @@ describe('what snapshots take of a quota', () => {
       });
       void operation().catch(reached.reject);
       await reached.promise;
-      test.kill();
+      await test.kill();
       armFaultPoints();
       test = await place.open(backend);
-      expect([used('snapshots'), used('snapshotBytes')]).toEqual([1, before]);
+      expect([await used('snapshots'), await used('snapshotBytes')]).toEqual([1, before]);
       expect(await backend.snapshots()).toHaveLength(1);
     }
   });
@@ -86,11 +88,11 @@ describe('what snapshots take of a quota', () => {
   it('is freed with the snapshot, or passes to the next one that may have its files', async () => {
     const id = await filled(5000);
     const [one, two] = [await take(id), await take(id)];
-    const all = used('snapshotBytes');
+    const all = await used('snapshotBytes');
     await test.control.removeSnapshot(test.principal, one.id);
-    expect(used('snapshotBytes')).toBe(all);
+    expect(await used('snapshotBytes')).toBe(all);
     await test.control.removeSnapshot(test.principal, two.id);
-    expect([used('snapshots'), used('snapshotBytes')]).toEqual([0, 0]);
+    expect([await used('snapshots'), await used('snapshotBytes')]).toEqual([0, 0]);
   });
 
   it('stays until the last descendant is removed, in any order', async () => {
@@ -103,14 +105,14 @@ describe('what snapshots take of a quota', () => {
     };
     const [first, second, third] = [await made(), await made(), await made()];
     const own = first.bytes!;
-    const all = used('snapshotBytes');
+    const all = await used('snapshotBytes');
     const remove = async (id: string) => {
       await test.control.removeSnapshot(test.principal, id);
       return used('snapshotBytes');
     };
     expect(await remove(one.id)).toBe(all);
     expect(await remove(first.id)).toBe(all - own);
-    test.kill();
+    await test.kill();
     test = await place.open(backend);
     expect(await remove(third.id)).toBe(all - 2 * own);
     expect(await remove(second.id)).toBe(0);
@@ -118,7 +120,7 @@ describe('what snapshots take of a quota', () => {
 
   it('is refused before anything is made, and leaves nothing', async () => {
     const id = await filled(5000);
-    test.projects.setQuota(test.principal.project, { snapshotBytes: 100 });
+    await test.projects.setQuota(test.principal.project, { snapshotBytes: 100 });
     await expect(take(id)).rejects.toMatchObject({
       code: 'resource_exhausted',
       details: {
@@ -130,26 +132,28 @@ describe('what snapshots take of a quota', () => {
       },
     });
     expect(await backend.snapshots()).toEqual([]);
-    expect(used('snapshots')).toBe(0);
+    expect(await used('snapshots')).toBe(0);
   });
 
-  it('counts all concurrent writes', () => {
-    const reservations = openReservations(test.sandboxes);
-    const quota = quotaLedger({ reservations, projects: test.projects, write: () => {} });
+  it('counts all concurrent writes', async () => {
+    const quota = quotaLedger({
+      records: test.records,
+      reservations: openReservations(),
+      projects: openProjects(),
+      write: () => {},
+    });
     const { project } = test.principal;
-    test.projects.setQuota(project, { uploadBytes: 100 });
+    await test.projects.setQuota(project, { uploadBytes: 100 });
     using one = quota.begin(project, 'uploads', ['uploadBytes']);
-    one.add(60);
+    await one.add(60);
     {
       using other = quota.begin(project, 'imports', ['uploadBytes']);
-      expect(() => other.add(41)).toThrow(
-        expect.objectContaining({
-          details: expect.objectContaining({ used: 60, asked: 41, usedBy: { uploads: 60, imports: 0 } }),
-        }),
-      );
-      other.add(40);
-      expect(() => one.add(1)).toThrow();
+      await expect(other.add(41)).rejects.toMatchObject({
+        details: { used: 60, asked: 41, usedBy: { uploads: 60, imports: 0 } },
+      });
+      await other.add(40);
+      await expect(one.add(1)).rejects.toMatchObject({ code: 'resource_exhausted' });
     }
-    one.add(40);
+    await one.add(40);
   });
 });

@@ -1,5 +1,5 @@
 import { CayError, type Limits, type Quota } from '@cay/sdk/protocol';
-import type { Usage } from '../../records/sandboxes.ts';
+import type { Usage } from '../../records/tables/sandbox-row.ts';
 
 /** The limits of a sandbox that are summed up for its project. */
 export const SUMMED = ['cpus', 'memoryBytes', 'diskBytes', 'pids'] as const;

@@ -33,7 +33,7 @@ export interface ControlFixture {
   createWithText(text: string, input?: Input): Promise<SandboxId>;
   write(ref: string, text: string): Promise<void>;
   read(ref: string): Promise<string>;
-  listed(query?: object): Snapshot[];
+  listed(query?: object): Promise<Snapshot[]>;
 }
 
 export function useControl({
@@ -86,8 +86,8 @@ export function useControl({
     },
     write: (ref, text) => writeText(opened, ref, text),
     read: (ref) => readText(opened, ref),
-    listed: (query = {}) =>
-      opened.control.snapshots(opened.principal, ListSnapshotsSchema.parse(query)).snapshots,
+    listed: async (query = {}) =>
+      (await opened.control.snapshots(opened.principal, ListSnapshotsSchema.parse(query))).snapshots,
   };
   return fixture;
 }

@@ -2,6 +2,7 @@
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { CreateSandboxSchema, type CreateSandboxInput } from '@cay/sdk/protocol';
 import { abilityOf, type Backend, type Measuring } from '../../backends/backend.ts';
 // Tests need a backend behind the contract; this one is the reference.
@@ -10,26 +11,21 @@ export { memoryBackend, type MemoryBackend } from '../../backends/memory/memory.
 // oxlint-disable-next-line no-restricted-imports
 import { openDirectoryStore } from '../../storage/directory.ts';
 import { openControl, type Control, type ControlOptions } from '../open-control.ts';
-import { previewTokens } from '../tenants/preview-tokens.ts';
 import type { Principal } from '../tenants/principal.ts';
-import { openDatabase, type Database } from '../../records/database.ts';
-import { openEventLog, type EventLog } from '../events/event-log.ts';
-import { projectRecords, type ProjectRecords } from '../../records/projects.ts';
-import { sandboxRecords, type SandboxRecords } from '../../records/sandboxes.ts';
-import { installationSecret } from '../../records/secrets.ts';
+import { openRecords } from '../../records/open-records.ts';
+import type { Records } from '../../records/records.ts';
 
-export interface TestControl {
+export interface TestControl extends Pick<Records, 'projects' | 'sandboxes' | 'events'> {
   control: Control;
   principal: Principal;
-  projects: ProjectRecords;
-  sandboxes: SandboxRecords;
-  events: EventLog;
-  database: Database;
+  records: Records;
   errors: unknown[];
+  /** Reads or writes the file of the records, beside the server. */
+  sql<T>(text: string, ...values: SQLInputValue[]): T[];
   /** `jumpedMs` is how far the clock was set, which is not elapsed time. */
   clock: { nowMs: number; jumpedMs: number };
-  /** Ends like `kill -9`: nothing is finished, no event is written. */
-  kill(): void;
+  /** Ends like `kill -9`: nothing is finished but the transaction that is open. */
+  kill(): Promise<void>;
 }
 
 export interface Installation {
@@ -49,19 +45,17 @@ export function installation(): Installation {
   return {
     archived: () => readdirSync(archives),
     async open(backend, options = {}) {
-      const database = openDatabase(join(directory, 'records.db'));
-      const events = openEventLog(join(directory, 'events.db'), { now: () => clock.nowMs });
-      const projects = projectRecords(database);
-      const project = projects.byName('default') ?? projects.create('default');
-      const sandboxes = sandboxRecords(database);
       const errors: unknown[] = [];
+      const records = await openRecords({
+        directory,
+        now: () => clock.nowMs,
+        onError: (error) => errors.push(error),
+      });
+      const { projects, sandboxes, events } = records;
+      const project = (await projects.byName('default')) ?? (await projects.create('default'));
       const control = await openControl({
         backend,
-        database,
-        sandboxes,
-        projects,
-        events,
-        previews: previewTokens(installationSecret(database, 'previews')),
+        records,
         previewUrl: (id, port) => `http://${port}-${id}.localhost/`,
         archives: await openDirectoryStore({ dir: archives }),
         directories: { logs: join(directory, 'logs'), buildFiles: join(directory, 'build-files') },
@@ -75,14 +69,19 @@ export function installation(): Installation {
         projects,
         sandboxes,
         events,
-        database,
+        records,
         errors,
         clock,
-        principal: { project: project.id, key: null, role: 'admin' },
-        kill() {
-          events.close();
-          database.close();
+        sql<T>(text: string, ...values: SQLInputValue[]) {
+          const sqlite = new DatabaseSync(join(directory, 'records.db'));
+          try {
+            return sqlite.prepare(text).all(...values) as T[];
+          } finally {
+            sqlite.close();
+          }
         },
+        principal: { project: project.id, key: null, role: 'admin' },
+        kill: () => records.close(),
       };
     },
     remove: () => rmSync(directory, { recursive: true, force: true }),

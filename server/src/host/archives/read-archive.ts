@@ -16,7 +16,7 @@ export interface ReadArchiveOptions extends TreeProcessOptions {
   /** Bound on the unpacked bytes of tree and memory. Rejects `resource_exhausted` beyond. */
   maxBytes: number;
   /** Called before so many bytes are unpacked; if it throws, reading stops. */
-  admit?(bytes: number): void;
+  admit?(bytes: number): void | Promise<void>;
 }
 
 export interface ReadArchive {
@@ -39,7 +39,7 @@ export async function readArchive(
       left -= chunk.length;
       if (left < 0)
         throw new CayError('resource_exhausted', `The archive has more than ${options.maxBytes} bytes`);
-      options.admit?.(chunk.length);
+      await options.admit?.(chunk.length);
       yield chunk;
     }
   }

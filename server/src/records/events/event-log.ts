@@ -10,6 +10,7 @@ import type { SqlValue } from '../sql/sql.ts';
 import { boundedText } from './bounded-data.ts';
 import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from './chain.ts';
 import { readAnchor, writeCheckpoint, type ChainDriver, type WaitingEvent } from './event-chain.ts';
+import { eventPositions } from './event-positions.ts';
 import type { EventQuery, EventRecords, EventRetention, NewEvent } from './events.ts';
 import { eventPruner } from './prune-events.ts';
 import { verifyEvents } from './verify-events.ts';
@@ -238,6 +239,7 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
       return () => listeners.delete(guarded);
     },
     lastId: async () => (driver.exclusive ? head.id : driver.highestId(sql)),
+    ...eventPositions(sql, () => log.lastId()),
     async *export({ sandbox, type, key: by, sinceMs, untilMs }) {
       const end = await log.lastId();
       const conditions: string[] = ['id > ?', 'id <= ?'];

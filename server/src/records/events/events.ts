@@ -49,6 +49,10 @@ export interface EventRecords extends EventAppender {
   /** Calls back for each new event, until the returned function is called. A throw goes to `onError`. */
   listen(listener: (event: Pick<CayEvent, 'type' | 'project' | 'sandbox'>) => void): () => void;
   lastId(): Promise<number>;
+  /** The id before the first event that happened at this time or later. */
+  before(atMs: number): Promise<number>;
+  /** The id before the last `count` events. */
+  beforeLast(count: number, query: Pick<EventQuery, 'project' | 'sandbox'>): Promise<number>;
   /** With hashes, oldest first, up to the event that is the last at the time of the call. */
   export(query: AuditQuery): AsyncIterable<AuditEvent>;
   verify(): Promise<AuditVerdict>;

@@ -104,10 +104,16 @@ export function leaseHolder(records: Records, { holder, ttlMs, onError }: LeaseH
         },
         async release(on) {
           const ending = current();
-          await (on ?? records).leases.release(lease);
           const end = () => {
             if (--ending.operations === 0) forget(sandbox, ending);
           };
+          try {
+            await (on ?? records).leases.release(lease);
+          } catch (error) {
+            // It is not renewed any more, and expires.
+            if (!on) end();
+            throw error;
+          }
           if (on) on.afterCommit(end);
           else end();
         },

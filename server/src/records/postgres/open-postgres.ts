@@ -64,6 +64,7 @@ export async function openPostgresRecords(options: PostgresOptions): Promise<Rec
     await events.flush();
     return buildRecords({
       driver: 'postgres',
+      shared: true,
       context,
       root,
       transaction: (work) => root.transaction(work),

@@ -5,11 +5,8 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { newId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openDatabase } from '../database.ts';
-import { MIGRATIONS } from '../migrations.ts';
-import { sandboxRecords } from '../sandboxes.ts';
-import { installationSecret } from '../secrets.ts';
-import { snapshotRecords } from '../snapshots.ts';
+import { openRecords } from '../open-records.ts';
+import { MIGRATIONS } from '../sqlite/migrations.ts';
 import { clearCopies } from './clear-copies.ts';
 import { openInstallationKey } from './installation-key.ts';
 
@@ -55,75 +52,80 @@ function filesWith(bytes: string | Buffer): string[] {
 }
 
 describe('records of an earlier version', () => {
-  it('are sealed, and read as before', () => {
+  it('are sealed, and read as before', async () => {
     const { sandbox, snapshot, secret } = oldRecords();
-    const database = openDatabase(path());
-    expect(sandboxRecords(database).get(sandbox)!.spec.env).toEqual({ SECRET: CANARY });
-    expect(snapshotRecords(database).get(snapshot)!.spec.env).toEqual({ SECRET: CANARY });
-    expect(Buffer.from(installationSecret(database, 'e2b'))).toEqual(secret);
-    expect(sandboxRecords(database).promised().memoryBytes).toBe(7);
+    const database = await openRecords({ directory });
+    expect((await database.sandboxes.get(sandbox))!.spec.env).toEqual({ SECRET: CANARY });
+    expect((await database.snapshots.get(snapshot))!.spec.env).toEqual({ SECRET: CANARY });
+    expect(Buffer.from(await database.secrets.get('e2b'))).toEqual(secret);
+    expect((await database.sandboxes.promised()).memoryBytes).toBe(7);
     // What an earlier version can be started with again is kept until the operator removes it.
     expect(filesWith(CANARY)).toEqual([`records.db.v${CLEAR}.bak`]);
     expect(filesWith(secret)).toEqual([`records.db.v${CLEAR}.bak`]);
     expect(statSync(`${path()}.v${CLEAR}.bak`).mode & 0o777).toBe(0o600);
     expect(clearCopies(directory)).toEqual([`records.db.v${CLEAR}.bak`]);
-    database.close();
+    await database.close();
     expect(filesWith(CANARY)).toEqual([`records.db.v${CLEAR}.bak`]);
-    const again = openDatabase(path());
-    expect(sandboxRecords(again).get(sandbox)!.spec.env).toEqual({ SECRET: CANARY });
-    again.close();
+    const again = await openRecords({ directory });
+    expect((await again.sandboxes.get(sandbox))!.spec.env).toEqual({ SECRET: CANARY });
+    await again.close();
   });
 });
 
 describe('a secret that somebody has put into sealed records', () => {
-  it('is not taken for one of an earlier version', () => {
-    const database = openDatabase(path());
-    installationSecret(database, 'audit');
-    database.close();
+  it('is not taken for one of an earlier version', async () => {
+    const database = await openRecords({ directory });
+    await database.secrets.get('audit');
+    await database.close();
     const forged = randomBytes(32);
     const sqlite = new DatabaseSync(path());
     sqlite.prepare("UPDATE secrets SET value = ? WHERE name = 'audit'").run(forged);
     sqlite.close();
-    expect(() => openDatabase(path())).toThrow('The secret "audit" in the records is not sealed');
+    await expect(openRecords({ directory })).rejects.toThrow(
+      'The secret "audit" in the records is not sealed',
+    );
     expect(filesWith(forged)).not.toEqual([]);
   });
 });
 
 describe('the environment of a sandbox', () => {
-  it('is sealed for its own row', () => {
+  it('is sealed for its own row', async () => {
     const { sandbox } = oldRecords();
-    const database = openDatabase(path());
-    const sandboxes = sandboxRecords(database);
-    const row = sandboxes.get(sandbox)!;
+    const database = await openRecords({ directory });
+    const { sandboxes } = database;
+    const row = (await sandboxes.get(sandbox))!;
     const other = newId('sbx');
-    sandboxes.insert({ ...row, id: other });
-    sandboxes.update(other, { spec: { ...row.spec, env: { SECRET: `${CANARY}-changed` } } });
-    expect(sandboxes.get(other)!.spec.env).toEqual({ SECRET: `${CANARY}-changed` });
+    await sandboxes.insert({ ...row, id: other });
+    await sandboxes.update(other, { spec: { ...row.spec, env: { SECRET: `${CANARY}-changed` } } });
+    expect((await sandboxes.get(other))!.spec.env).toEqual({ SECRET: `${CANARY}-changed` });
     expect(filesWith(`${CANARY}-changed`)).toEqual([]);
-    database.run(
-      'UPDATE sandboxes SET spec = (SELECT spec FROM sandboxes WHERE id = ?) WHERE id = ?',
-      sandbox,
-      other,
-    );
-    expect(() => sandboxes.get(other)!.spec.env).toThrow();
-    database.close();
+    const sqlite = new DatabaseSync(path());
+    sqlite
+      .prepare('UPDATE sandboxes SET spec = (SELECT spec FROM sandboxes WHERE id = ?) WHERE id = ?')
+      .run(sandbox, other);
+    sqlite.close();
+    const copied = (await sandboxes.get(other))!;
+    expect(() => copied.spec.env).toThrow();
+    await database.close();
   });
 
-  it('does not have to be opened by who does not look at it', () => {
+  it('does not have to be opened by who does not look at it', async () => {
     const { sandbox } = oldRecords();
-    const database = openDatabase(path());
-    database.run(`UPDATE sandboxes SET spec = json_set(spec, '$.env', 'sealed:1:damaged:AAAA')`);
-    expect(sandboxRecords(database).get(sandbox)!.spec.template).toBe('base');
-    expect(sandboxRecords(database).list({})).toHaveLength(1);
-    database.close();
+    const database = await openRecords({ directory });
+    const sqlite = new DatabaseSync(path());
+    sqlite.exec(`UPDATE sandboxes SET spec = json_set(spec, '$.env', 'sealed:1:damaged:AAAA')`);
+    sqlite.close();
+    expect((await database.sandboxes.get(sandbox))!.spec.template).toBe('base');
+    expect(await database.sandboxes.list({})).toHaveLength(1);
+    await database.close();
   });
 });
 
 describe('the key of an installation', () => {
-  const sealed = () => {
-    const database = openDatabase(path());
-    installationSecret(database, 'e2b');
-    database.close();
+  const sealed = async () => {
+    const database = await openRecords({ directory });
+    await database.secrets.get('e2b');
+    await database.close();
   };
 
   it('is made once, for its owner alone', () => {
@@ -132,8 +134,8 @@ describe('the key of an installation', () => {
     expect(statSync(join(directory, 'secret.key')).mode & 0o777).toBe(0o600);
   });
 
-  it('is told when it is missing, and no other is made', () => {
-    sealed();
+  it('is told when it is missing, and no other is made', async () => {
+    await sealed();
     const before = readFileSync(path());
     rmSync(join(directory, 'secret.key'));
     expect(() => openInstallationKey(directory, {})).toThrow(
@@ -143,8 +145,8 @@ describe('the key of an installation', () => {
     expect(readFileSync(path())).toEqual(before);
   });
 
-  it('is told when it is another, wherever it comes from', () => {
-    sealed();
+  it('is told when it is another, wherever it comes from', async () => {
+    await sealed();
     const other = randomBytes(32).toString('base64');
     expect(() => openInstallationKey(directory, { CAY_SECRET_KEY: other })).toThrow('and this is key');
     expect(() => openInstallationKey(directory, { CAY_SECRET_KEY_COMMAND: `echo ${other}` })).toThrow(
@@ -154,8 +156,8 @@ describe('the key of an installation', () => {
     expect(() => openInstallationKey(directory, {})).toThrow('and this is key');
   });
 
-  it('comes from a variable or a command before the file', () => {
-    sealed();
+  it('comes from a variable or a command before the file', async () => {
+    await sealed();
     const key = readFileSync(join(directory, 'secret.key'), 'utf8');
     rmSync(join(directory, 'secret.key'));
     expect(openInstallationKey(directory, { CAY_SECRET_KEY: key }).keyId).toHaveLength(12);

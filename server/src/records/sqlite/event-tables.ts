@@ -9,7 +9,7 @@ import {
   type StoredEvent,
 } from '../events/chain.ts';
 
-export const EVENTS_VERSION = 1;
+const EVENTS_VERSION = 1;
 
 const UNSEALED = new Uint8Array(0);
 
@@ -24,7 +24,7 @@ export function prepareTables(sqlite: DatabaseSync, key: Uint8Array | undefined)
 }
 
 function migrate(sqlite: DatabaseSync, key: Uint8Array | undefined): void {
-  // The number of the last promised event that was written: see promised-events.ts.
+  // The number of the last promised event that was written: see open-sqlite.ts.
   sqlite.exec('CREATE TABLE IF NOT EXISTS kept_promise (number INTEGER NOT NULL) STRICT');
   const { user_version: version } = sqlite.prepare('PRAGMA user_version').get() as { user_version: number };
   if (version >= EVENTS_VERSION) return;
@@ -75,7 +75,7 @@ function chainOld(sqlite: DatabaseSync, key: Uint8Array | undefined): void {
   }
 }
 
-export function writeAnchor(sqlite: DatabaseSync, link: Link, key: Uint8Array | undefined): void {
+function writeAnchor(sqlite: DatabaseSync, link: Link, key: Uint8Array | undefined): void {
   sqlite.exec('DELETE FROM anchor');
   sqlite
     .prepare('INSERT INTO anchor (id, hash, seal) VALUES (?, ?, ?)')
@@ -83,42 +83,8 @@ export function writeAnchor(sqlite: DatabaseSync, link: Link, key: Uint8Array | 
 }
 
 /** An existing checkpoint stays: if it contradicts the chain, verification must see that. */
-export function writeCheckpoint(
-  sqlite: DatabaseSync,
-  link: Link,
-  atMs: number,
-  key: Uint8Array | undefined,
-): void {
+function writeCheckpoint(sqlite: DatabaseSync, link: Link, atMs: number, key: Uint8Array | undefined): void {
   sqlite
     .prepare('INSERT OR IGNORE INTO checkpoints (id, at, hash, seal) VALUES (?, ?, ?, ?)')
     .run(link.id, atMs, link.hash, key ? sealOf(key, 'checkpoint', link) : UNSEALED);
-}
-
-export function readAnchor(sqlite: DatabaseSync): (Link & { seal: Uint8Array }) | undefined {
-  return sqlite.prepare('SELECT id, hash, seal FROM anchor').get() as
-    | (Link & { seal: Uint8Array })
-    | undefined;
-}
-
-export function readPromise(sqlite: DatabaseSync): number {
-  return (
-    (sqlite.prepare('SELECT number FROM kept_promise').get() as { number: number } | undefined)?.number ?? 0
-  );
-}
-
-export function writePromise(sqlite: DatabaseSync, number: number): void {
-  if (sqlite.prepare('UPDATE kept_promise SET number = ?').run(number).changes === 0)
-    sqlite.prepare('INSERT INTO kept_promise (number) VALUES (?)').run(number);
-}
-
-/** The position at which the next event is appended. */
-export function readHead(sqlite: DatabaseSync): Link {
-  const last = sqlite.prepare('SELECT id, hash FROM events ORDER BY id DESC LIMIT 1').get() as
-    | Link
-    | undefined;
-  const gap = sqlite.prepare('SELECT last AS id, hash FROM gaps ORDER BY first DESC LIMIT 1').get() as
-    | Link
-    | undefined;
-  if (gap && gap.id > (last?.id ?? 0)) return gap;
-  return last ?? readAnchor(sqlite) ?? GENESIS;
 }

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { MIGRATIONS } from '../migrations.ts';
+import { MIGRATIONS } from './migrations.ts';
 import { openRecords } from '../open-records.ts';
 
 const FIXTURES = join(import.meta.dirname, 'fixtures');

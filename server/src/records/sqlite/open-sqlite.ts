@@ -8,16 +8,16 @@
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { buildRecords } from '../build-records.ts';
-import { openDatabase } from '../database.ts';
-import { openEventLog, promisedEvent, type EventLog } from '../events/event-log.ts';
+
+import { promisedEvent, type EventLog } from '../events/event-log.ts';
 import type { RecordsOptions } from '../open-records.ts';
 import type { Records } from '../records.ts';
 import { openInstallationKey } from '../sealing/installation-key.ts';
 import { sealedSpecs } from '../sealing/sealed-spec.ts';
 import type { TableContext } from '../tables/table-context.ts';
 import { secretTable } from '../tables/secrets.ts';
-import { prepareTables } from './event-tables.ts';
-import { sqliteChain } from './sqlite-chain.ts';
+import { migrateRecords } from './migrate.ts';
+import { openSqliteEvents, type SqliteEvents } from './open-events.ts';
 import { sqliteConnection, type SqliteConnection } from './sqlite-connection.ts';
 import { sqliteSql } from './sqlite-sql.ts';
 
@@ -25,8 +25,7 @@ export async function openSqliteRecords(options: RecordsOptions): Promise<Record
   const { directory, now, ageing, onError } = options;
   const path = join(directory, 'records.db');
   const box = options.box ?? openInstallationKey(directory);
-  // Migrates, and seals what an earlier version recorded in clear text.
-  openDatabase(path, box).close();
+
   const opened: SqliteConnection[] = [];
   const open = (file: string, pragmas: string, readOnly = false) => {
     const connection = sqliteConnection(new DatabaseSync(file, { readOnly }));
@@ -34,12 +33,14 @@ export async function openSqliteRecords(options: RecordsOptions): Promise<Record
     connection.sqlite.exec(pragmas);
     return connection;
   };
+  let eventFile: SqliteEvents | undefined;
   const closeAll = () => opened.toReversed().forEach((connection) => connection.close());
   try {
     const writer = open(
       path,
       'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000',
     );
+    migrateRecords(writer, path, box);
     const root = sqliteSql({
       writer,
       openReader: () => open(path, 'PRAGMA busy_timeout = 5000', true),
@@ -50,19 +51,21 @@ export async function openSqliteRecords(options: RecordsOptions): Promise<Record
     const context: Omit<TableContext, 'sql'> = { box, specs: sealedSpecs(box), now, ageing };
     const key = await secretTable({ ...context, sql: root }).get('audit');
 
-    // This process has the file to itself, which saves the locking around every event.
-    const eventWriter = open(
-      join(directory, 'events.db'),
-      'PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000',
-    );
-    prepareTables(eventWriter.sqlite, key);
-    const eventSql = sqliteSql({ writer: eventWriter, onError });
-    const chain = await sqliteChain(eventSql);
-    const events = await openEventLog(chain, { key, keep: options.keepEvents, now, ageing, onError });
+    const keep = options.keepEvents;
+    const opening = await openSqliteEvents(join(directory, 'events.db'), {
+      key,
+      keep,
+      now,
+      ageing,
+      onError,
+    });
+    eventFile = opening;
+    const { log: events, chain } = opening;
     await fulfilPromises();
 
     return buildRecords({
       driver: 'sqlite',
+      shared: false,
       context,
       root,
       transaction: (work) => root.transaction(work),
@@ -79,12 +82,11 @@ export async function openSqliteRecords(options: RecordsOptions): Promise<Record
       async backup(to) {
         // Events last: the events of what the records report are then in the copy, or promised.
         await writer.backup(join(to, 'records.db'));
-        await eventWriter.backup(join(to, 'events.db'));
+        await opening.backup(join(to, 'events.db'));
       },
       async close() {
         await root.idle();
-        await events.close();
-        await eventSql.idle();
+        await opening.close();
         closeAll();
       },
     });
@@ -98,6 +100,7 @@ export async function openSqliteRecords(options: RecordsOptions): Promise<Record
       for (const row of left) await fulfil(events, row);
     }
   } catch (error) {
+    await eventFile?.close();
     closeAll();
     throw error;
   }

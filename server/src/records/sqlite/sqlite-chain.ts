@@ -1,4 +1,5 @@
 import { readHead, type ChainDriver, type WaitingEvent } from '../events/event-chain.ts';
+import type { Sql } from '../sql/sql.ts';
 import type { SqliteSql } from './sqlite-sql.ts';
 
 export interface SqliteChain extends ChainDriver {
@@ -33,16 +34,18 @@ export async function sqliteChain(sql: SqliteSql): Promise<SqliteChain> {
           ...[id, at, type, project, sandbox, key, outcome, data, hash],
         );
     },
-    async highestId(on) {
-      const { last } = (await on.get<{ last: number }>(
-        `SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0),
-                    coalesce((SELECT max(id) FROM checkpoints), 0)) AS last`,
-      ))!;
-      return last;
-    },
+    highestId,
     // Nothing is pruned meanwhile, and what is appended is verified too.
     snapshot: (work) => work(sql),
   };
+}
+
+export async function highestId(sql: Sql): Promise<number> {
+  const { last } = (await sql.get<{ last: number }>(
+    `SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0),
+                coalesce((SELECT max(id) FROM checkpoints), 0)) AS last`,
+  ))!;
+  return last;
 }
 
 function lastPromise(events: readonly WaitingEvent[]): number | undefined {

@@ -74,8 +74,11 @@ export interface BuildRecords {
   superseded(project: string): Promise<SnapshotId[]>;
   /** Records that a snapshot is gone. */
   dropped(snapshot: SnapshotId): Promise<void>;
-  /** Deletes the oldest builds that have ended, and builds that were requested long ago and never started. */
-  prune(project: string, options: { keep: number; waitingBeforeMs: number }): Promise<void>;
+  /**
+   * Deletes the oldest builds that have ended, builds that were requested long ago and never started, and the
+   * logs of all but the newest.
+   */
+  prune(project: string, options: { keep: number; keepLogs: number; waitingBeforeMs: number }): Promise<void>;
 }
 
 /** All columns but the log, which is long and seldom asked for. */
@@ -141,7 +144,7 @@ export function buildTable({ sql }: TableContext): BuildRecords {
     async dropped(snapshot) {
       await sql.run('UPDATE builds SET snapshot = NULL WHERE snapshot = ?', snapshot);
     },
-    prune: (project, { keep, waitingBeforeMs }) =>
+    prune: (project, { keep, keepLogs, waitingBeforeMs }) =>
       sql.transaction(async (tx) => {
         await tx.run(
           `DELETE FROM builds WHERE project = ? AND state = 'waiting' AND created_at < ?`,
@@ -154,6 +157,13 @@ export function buildTable({ sql }: TableContext): BuildRecords {
           project,
           project,
           keep,
+        );
+        await tx.run(
+          `UPDATE builds SET log = '[]' WHERE project = ? AND log <> '[]'
+           AND id NOT IN (SELECT id FROM builds WHERE project = ? ORDER BY created_at DESC LIMIT ?)`,
+          project,
+          project,
+          keepLogs,
         );
       }),
   };

@@ -55,6 +55,8 @@ export interface CommandRecords {
     options: { except: string },
   ): Promise<{ sandbox: string; id: string; bytes: number }[]>;
   running(): Promise<CommandRow[]>;
+  /** How many commands of a sandbox have no recorded end. */
+  unended(sandbox: string): Promise<number>;
   delete(sandbox: string, id: string): Promise<void>;
 }
 
@@ -147,6 +149,11 @@ export function commandTable({ sql }: TableContext): CommandRecords {
       ),
     running: async () =>
       (await sql.all<StoredCommand>('SELECT * FROM commands WHERE "end" IS NULL')).map(parse),
+    unended: async (sandbox) =>
+      (await sql.get<{ count: number }>(
+        'SELECT count(*) AS count FROM commands WHERE sandbox = ? AND "end" IS NULL',
+        sandbox,
+      ))!.count,
     async delete(sandbox, id) {
       await sql.run('DELETE FROM commands WHERE sandbox = ? AND id = ?', sandbox, id);
     },

@@ -1,6 +1,19 @@
 import type { SandboxId, SnapshotId } from '@cay/sdk/protocol';
-import type { ForkRow } from '../forks.ts';
 import type { TableContext } from './table-context.ts';
+
+/** One call that makes several sandboxes: all of them, or none. */
+export interface ForkRow {
+  id: string;
+  project: string;
+  snapshot: SnapshotId;
+  /** None before there is a snapshot to make them of. */
+  children: SandboxId[];
+  /** Whether the call can be repeated, so that it is worth finishing after its caller is gone. */
+  keyed: boolean;
+  /** Whether all children are there. */
+  made: boolean;
+  createdAtMs: number;
+}
 
 interface StoredFork {
   id: string;
@@ -18,8 +31,8 @@ export interface ForkRecords {
   get(id: string): Promise<ForkRow | undefined>;
   /** Forks that are not finished. */
   unmade(): Promise<ForkRow[]>;
-  /** Records which children it makes, and from which snapshot. */
-  update(id: string, changes: Pick<ForkRow, 'snapshot' | 'children'>): Promise<void>;
+  /** Records which children it makes, and from which snapshot. Resolves false if the fork does not exist. */
+  update(id: string, changes: Pick<ForkRow, 'snapshot' | 'children'>): Promise<boolean>;
   made(id: string): Promise<void>;
   delete(id: string): Promise<void>;
 }
@@ -49,14 +62,13 @@ export function forkTable({ sql }: TableContext): ForkRecords {
     },
     unmade: async () =>
       (await sql.all<StoredFork>('SELECT * FROM forks WHERE made = 0 ORDER BY created_at, id')).map(parse),
-    async update(id, { snapshot, children }) {
-      await sql.run(
+    update: async (id, { snapshot, children }) =>
+      (await sql.run(
         'UPDATE forks SET snapshot = ?, children = ? WHERE id = ?',
         snapshot,
         JSON.stringify(children),
         id,
-      );
-    },
+      )) > 0,
     async made(id) {
       await sql.run('UPDATE forks SET made = 1 WHERE id = ?', id);
     },

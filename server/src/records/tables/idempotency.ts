@@ -14,6 +14,8 @@ export interface IdempotencyRecords {
   remember(project: string, key: string, request: unknown, made: string): Promise<void>;
   /** For an id that was never created: its key can be used again. */
   forget(made: string): Promise<void>;
+  /** How many keys of a project are remembered. Takes milliseconds where they are many. */
+  count(project: string): Promise<number>;
 }
 
 /** How long idempotency keys are remembered. */
@@ -44,6 +46,12 @@ export function idempotencyTable({ sql, box, now, ageing }: TableContext): Idemp
         );
         if (inserted === 0) throw keyReused(key);
       }),
+    count: async (project) =>
+      (await sql.get<{ count: number }>(
+        'SELECT count(*) AS count FROM idempotency WHERE project = ? AND created_at >= ?',
+        project,
+        ageing() - KEYS_KEPT_MS,
+      ))!.count,
     async forget(made) {
       await sql.run('DELETE FROM idempotency WHERE made = ?', made);
     },

@@ -1,13 +1,22 @@
-import { createHash, randomBytes } from 'node:crypto';
-import { isCayError, newId, type Key } from '@cay/sdk/protocol';
-import { isKeyShape, type NewKey } from '../keys.ts';
+/**
+ * API keys: `e2b_` and 40 hex digits, which E2B's clients accept too. Only a hash is kept: a key has
+ * 160 random bits, so nothing slower than SHA-256 is needed to make it unguessable.
+ */
+import { createHash, createHmac, randomBytes } from 'node:crypto';
+import { CayError, isCayError, newId, type Key } from '@cay/sdk/protocol';
 import type { TableContext } from './table-context.ts';
+
+export interface NewKey {
+  key: Key;
+  /** Shown once, to whoever asked for it. */
+  secret: string;
+}
 
 interface StoredKey {
   id: string;
   name: string;
   project: string;
-  role: 'admin' | 'member';
+  role: Key['role'];
   hint: string;
   created_at: number;
   last_used_at: number | null;
@@ -18,7 +27,7 @@ export interface KeyRecords {
   create(options: {
     name: string;
     project: string;
-    role: 'admin' | 'member';
+    role: Key['role'];
     secretOf?(id: string): string;
   }): Promise<NewKey>;
   get(id: string): Promise<Key | undefined>;
@@ -33,6 +42,8 @@ export interface KeyRecords {
   revoke(id: string, project?: string): Promise<boolean>;
 }
 
+const SHAPE = /^e2b_[0-9a-f]{40}$/;
+/** Being used is noted at most this often: it must not cost a write for every request. */
 const USED_EVERY_MS = 60_000;
 
 export function keyTable({ sql, now }: TableContext): KeyRecords {
@@ -92,6 +103,25 @@ export function keyTable({ sql, now }: TableContext): KeyRecords {
         ? await sql.run('DELETE FROM keys WHERE id = ?', id)
         : await sql.run('DELETE FROM keys WHERE id = ? AND project = ?', id, project)) > 0,
   };
+}
+
+/** Whether a text has the form of a key's secret. */
+export function isKeyShape(secret: string): boolean {
+  return SHAPE.test(secret);
+}
+
+/** Rejects what is not a key's secret at all, for those who are given one to use. */
+export function requireKeyShape(secret: string): void {
+  if (!SHAPE.test(secret)) throw new CayError('invalid_argument', 'An API key is "e2b_" and 40 hex digits');
+}
+
+/**
+ * A secret that can be told again to whoever repeats the call that made the key, and is stored nowhere: it
+ * takes the installation's secret and the caller's idempotency key, of which only a digest is kept.
+ */
+export function repeatableSecret(installation: Uint8Array, keyId: string, idempotencyKey: string): string {
+  const mac = createHmac('sha256', installation).update(`${keyId}\n${idempotencyKey}`).digest('hex');
+  return `e2b_${mac.slice(0, 40)}`;
 }
 
 function hashOf(secret: string): string {

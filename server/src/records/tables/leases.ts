@@ -67,6 +67,10 @@ export interface LeaseRecords {
    */
   guard(lease: Lease): Promise<void>;
   get(sandbox: string): Promise<Lease | undefined>;
+  /** Whether a server, this one or another, holds the lease of a sandbox now. */
+  isHeld(sandbox: string): Promise<boolean>;
+  /** Lets other holders acquire all leases of holders whose name begins so. Resolves how many. */
+  releaseOf(prefix: string): Promise<number>;
 }
 
 interface StoredLease {
@@ -148,6 +152,15 @@ export function leaseTable({ sql }: TableContext): LeaseRecords {
       if (row?.holder !== lease.holder || row.fence !== lease.fence || row.expires_at === 0)
         throw lost(lease, row);
     },
+    isHeld: async (sandbox) =>
+      (await sql.get(`SELECT 1 AS held FROM leases WHERE sandbox = ? AND expires_at > ${nowMs}`, sandbox)) !==
+      undefined,
+    releaseOf: (prefix) =>
+      sql.run(
+        'UPDATE leases SET operations = 0, expires_at = 0 WHERE substr(holder, 1, ?) = ? AND expires_at > 0',
+        prefix.length,
+        prefix,
+      ),
     async get(sandbox) {
       const row = await sql.get<StoredLease>('SELECT * FROM leases WHERE sandbox = ?', sandbox);
       return row && parse(row);

@@ -20,7 +20,20 @@ export interface ProjectRecords {
   list(): Promise<ProjectRow[]>;
   /** Changes the given parts of the quota. Rejects `not_found` if the project does not exist. */
   setQuota(id: string, quota: SomeQuota): Promise<ProjectRow>;
+  /**
+   * Removes a project with its keys. Rejects `failed_precondition` while anything else belongs to it. A missing
+   * project is removed already.
+   */
+  remove(id: string): Promise<void>;
 }
+
+/** Tables with rows that a client can remove by itself, and what the rows are. */
+const HELD: Record<string, string> = {
+  sandboxes: 'sandboxes',
+  snapshots: 'snapshots',
+  templates: 'templates',
+  webhooks: 'webhooks',
+};
 
 export function projectTable({ sql, now }: TableContext): ProjectRecords {
   const one = async (condition: string, value: string) => {
@@ -56,6 +69,24 @@ export function projectTable({ sql, now }: TableContext): ProjectRecords {
         const all = { ...before.quota, ...Object.fromEntries(given) };
         await tx.run('UPDATE projects SET quota = ? WHERE id = ?', JSON.stringify(all), id);
         return { ...before, quota: all };
+      }),
+    remove: (id) =>
+      sql.transaction(async (tx) => {
+        for (const [table, what] of Object.entries(HELD)) {
+          const { count } = (await tx.get<{ count: number }>(
+            `SELECT count(*) AS count FROM ${table} WHERE project = ?`,
+            id,
+          ))!;
+          if (count === 0) continue;
+          throw new CayError(
+            'failed_precondition',
+            `Cannot remove project "${id}": it has ${count} ${what}`,
+            { details: { [what]: count }, hint: `remove its ${what} first` },
+          );
+        }
+        for (const table of ['forks', 'builds', 'keys'])
+          await tx.run(`DELETE FROM ${table} WHERE project = ?`, id);
+        await tx.run('DELETE FROM projects WHERE id = ?', id);
       }),
   };
 }

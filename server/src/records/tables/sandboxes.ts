@@ -27,8 +27,8 @@ export interface SandboxRecords {
   byName(project: string, name: string): Promise<SandboxRow | undefined>;
   /** Newest first. */
   list(query: SandboxQuery): Promise<SandboxRow[]>;
-  /** The ids of all sandboxes, newest first. */
-  ids(): Promise<SandboxId[]>;
+  /** The ids of all sandboxes and their projects, newest first. */
+  ids(): Promise<{ id: SandboxId; project: string }[]>;
   /**
    * Changes the given fields. Rejects `not_found` if the sandbox does not exist, `failed_precondition` if the
    * change of state is not a legal one.
@@ -72,6 +72,11 @@ export interface SandboxRecords {
   nextExpiry(): Promise<number | undefined>;
   /** Shortens the time that each sandbox has left to its timeout, or to `leastMs` where that is longer. */
   shorten(nowMs: number, leastMs: number): Promise<void>;
+  /**
+   * Lowers timeouts, and the time that is left, to a maximum. Resolves the sandboxes that it changed; call it in
+   * a transaction with their events.
+   */
+  lowerTimeouts(maximumMs: number, nowMs: number): Promise<SandboxRow[]>;
 }
 
 export function sandboxTable({ sql, specs }: TableContext): SandboxRecords {
@@ -122,9 +127,9 @@ export function sandboxTable({ sql, specs }: TableContext): SandboxRecords {
         query.limit ?? NO_LIMIT,
       );
     },
-    ids: async () =>
-      (await sql.all<{ id: SandboxId }>('SELECT id FROM sandboxes ORDER BY created_at DESC, id DESC')).map(
-        ({ id }) => id,
+    ids: () =>
+      sql.all<{ id: SandboxId; project: string }>(
+        'SELECT id, project FROM sandboxes ORDER BY created_at DESC, id DESC',
       ),
     update: (id, changes) =>
       sql.transaction(async (tx) => {
@@ -214,6 +219,21 @@ export function sandboxTable({ sql, specs }: TableContext): SandboxRecords {
         ...[nowMs, leastMs, leastMs],
         ...[nowMs, leastMs, leastMs],
       );
+    },
+    async lowerTimeouts(maximumMs, nowMs) {
+      const untilMs = nowMs + maximumMs;
+      // What is being destroyed has a time at which that is tried again.
+      const rows = await sql.all<StoredSandbox>(
+        `UPDATE sandboxes SET
+           timeout_ms = CASE WHEN timeout_ms < ? THEN timeout_ms ELSE ? END,
+           expires_at = CASE WHEN expires_at < ? THEN expires_at
+                             WHEN state = 'active' OR expires_at IS NOT NULL THEN ? ELSE expires_at END
+         WHERE state <> 'destroying' AND (timeout_ms IS NULL OR timeout_ms > ?) RETURNING *`,
+        ...[maximumMs, maximumMs],
+        ...[untilMs, untilMs],
+        maximumMs,
+      );
+      return rows.map(parse);
     },
     nextExpiry: async () =>
       (await sql.get<{ at: number | null }>('SELECT min(expires_at) AS at FROM sandboxes'))?.at ?? undefined,

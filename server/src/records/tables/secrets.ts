@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
 import { isSealed } from '../../lib/sealed-box.ts';
-import { secretRow } from '../sealing/seal-records.ts';
+import { secretRow } from '../sealing/secret-row.ts';
 import type { TableContext } from './table-context.ts';
 
 /** Secrets of the installation, from which tokens and signatures are derived. */

@@ -13,6 +13,12 @@ export interface SharedFileRecords {
   usage(project: string): Promise<number>;
 }
 
+/**
+ * So many removed snapshots one may share files of. Those of a long line of forks would otherwise take as many
+ * rows as the square of its length.
+ */
+const MOST_ORIGINS = 64;
+
 export function sharedFileTable({ sql }: Pick<TableContext, 'sql'>): SharedFileRecords {
   /** Counts files with one holder as the holder's own. */
   async function settle(origin: string): Promise<void> {
@@ -30,6 +36,34 @@ export function sharedFileTable({ sql }: Pick<TableContext, 'sql'>): SharedFileR
     await sql.run('DELETE FROM shared_files WHERE origin = ?', origin);
   }
 
+  /** What there is no room for it counts as its own, and so do others: more than there is, and never less. */
+  async function inherit(
+    heir: string,
+    project: string,
+    all: readonly { origin: string; bytes: number }[],
+  ): Promise<void> {
+    const held = await sql.all<{ origin: string }>('SELECT origin FROM shared_files WHERE holder = ?', heir);
+    const known = new Set(held.map(({ origin }) => origin));
+    let own = 0;
+    for (const { origin, bytes } of all) {
+      if (known.has(origin)) continue;
+      if (known.size >= MOST_ORIGINS) {
+        own += bytes;
+        continue;
+      }
+      known.add(origin);
+      await sql.run(
+        'INSERT INTO shared_files (origin, holder, project, bytes) VALUES (?, ?, ?, ?)',
+        origin,
+        heir,
+        project,
+        bytes,
+      );
+    }
+    if (own > 0)
+      await sql.run('UPDATE snapshots SET file_bytes = coalesce(file_bytes, 0) + ? WHERE id = ?', own, heir);
+  }
+
   return {
     async bequeath({ id, project, fileBytes, here }) {
       const held = await sql.all<{ origin: string; bytes: number }>(
@@ -42,17 +76,7 @@ export function sharedFileTable({ sql }: Pick<TableContext, 'sql'>): SharedFileR
       );
       // An object in the archive store shares nothing.
       const all = here && fileBytes ? [...held, { origin: id, bytes: fileBytes }] : held;
-      for (const { origin, bytes } of all) {
-        for (const heir of heirs) {
-          await sql.run(
-            'INSERT INTO shared_files (origin, holder, project, bytes) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING',
-            origin,
-            heir.id,
-            project,
-            bytes,
-          );
-        }
-      }
+      for (const heir of heirs) await inherit(heir.id, project, all);
       await sql.run('DELETE FROM shared_files WHERE holder = ?', id);
       for (const { origin } of all) await settle(origin);
     },

@@ -1,6 +1,13 @@
-import { CayError } from '@cay/sdk/protocol';
-import type { TemplateRow } from '../templates.ts';
+import { CayError, type SnapshotId } from '@cay/sdk/protocol';
 import type { TableContext } from './table-context.ts';
+
+/** A project's own template: a name for one of its snapshots. */
+export interface TemplateRow {
+  project: string;
+  name: string;
+  snapshot: SnapshotId;
+  createdAtMs: number;
+}
 
 export interface TemplateRecords {
   /** Without `replace` rejects `already_exists` if the project has a template of this name. */
@@ -8,6 +15,7 @@ export interface TemplateRecords {
   get(project: string, name: string): Promise<TemplateRow | undefined>;
   /** By name. */
   list(project: string): Promise<TemplateRow[]>;
+  count(project: string): Promise<number>;
   /** Templates made from a snapshot. */
   of(snapshot: string): Promise<TemplateRow[]>;
   /** Resolves whether there was one. */
@@ -36,6 +44,11 @@ export function templateTable({ sql }: TableContext): TemplateRecords {
     },
     get: (project, name) => sql.get<TemplateRow>(`${SELECT} WHERE project = ? AND name = ?`, project, name),
     list: (project) => sql.all<TemplateRow>(`${SELECT} WHERE project = ? ORDER BY name`, project),
+    count: async (project) =>
+      (await sql.get<{ count: number }>(
+        'SELECT count(*) AS count FROM templates WHERE project = ?',
+        project,
+      ))!.count,
     of: (snapshot) => sql.all<TemplateRow>(`${SELECT} WHERE snapshot = ?`, snapshot),
     delete: async (project, name) =>
       (await sql.run('DELETE FROM templates WHERE project = ? AND name = ?', project, name)) > 0,

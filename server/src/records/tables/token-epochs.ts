@@ -12,6 +12,8 @@ export interface TokenEpochRecords {
   ofProject(project: string): Promise<number>;
   /** The epoch of the sandbox's project; 0 if the sandbox does not exist. */
   ofSandbox(id: string): Promise<number>;
+  /** The epochs of all projects whose tokens were revoked. */
+  revoked(): Promise<ReadonlyMap<string, number>>;
   /** Revokes all tokens and signed addresses of a project. Rejects `not_found` if it does not exist. */
   revoke(project: string): Promise<void>;
 }
@@ -26,6 +28,12 @@ export function tokenEpochTable({ sql }: TableContext): TokenEpochRecords {
          WHERE sandboxes.id = ?`,
         id,
       ),
+    async revoked() {
+      const rows = await sql.all<{ id: string; epoch: number }>(
+        'SELECT id, token_epoch AS epoch FROM projects WHERE token_epoch > 0',
+      );
+      return new Map(rows.map(({ id, epoch }) => [id, epoch]));
+    },
     async revoke(project) {
       const changed = await sql.run(
         'UPDATE projects SET token_epoch = token_epoch + 1 WHERE id = ?',

@@ -23,6 +23,7 @@ export interface WebhookRecords {
   get(id: string): Promise<Webhook | undefined>;
   /** Oldest first, of one project or of all. */
   list(project?: string): Promise<Webhook[]>;
+  count(project: string): Promise<number>;
   /** Does nothing if the webhook does not exist. */
   update(id: string, progress: WebhookProgress): Promise<void>;
   delete(id: string): Promise<void>;
@@ -62,6 +63,9 @@ export function webhookTable({ sql }: TableContext): WebhookRecords {
       );
       return rows.map(parse);
     },
+    count: async (project) =>
+      (await sql.get<{ count: number }>('SELECT count(*) AS count FROM webhooks WHERE project = ?', project))!
+        .count,
     async update(id, progress) {
       const entries = Object.entries(progress).filter(([, value]) => value !== undefined) as [
         keyof WebhookProgress,

@@ -120,14 +120,14 @@ export function envd(options: EnvdOptions): Envd {
   };
   const clientStreams: Record<string, ClientStream> = { '/process.Process/StreamInput': process.streamInput };
 
-  function requireToken(row: EnteredSandbox, request: IncomingMessage): void {
+  async function requireToken(row: EnteredSandbox, request: IncomingMessage): Promise<void> {
     const given = request.headers['x-access-token'];
-    if (!tokens.isEnvd(row.id, typeof given === 'string' ? given : undefined))
+    if (!(await tokens.isEnvd(row.id, typeof given === 'string' ? given : undefined)))
       throw refused(row, request, UNAUTHORIZED);
   }
 
   /** Whether the request has a valid token or signature of this sandbox. What it may do is checked later. */
-  function isOpenedBy(id: SandboxId, request: IncomingMessage, url: URL): boolean {
+  async function isOpenedBy(id: SandboxId, request: IncomingMessage, url: URL): Promise<boolean> {
     const token = request.headers['x-access-token'];
     if (token !== undefined) return typeof token === 'string' && tokens.isEnvd(id, token);
     const signed = signedFileOf(request.method, url);
@@ -253,7 +253,7 @@ export function envd(options: EnvdOptions): Envd {
   ): Promise<void> {
     const query = FilesQuery.parse(Object.fromEntries(search));
     const operation = request.method === 'POST' ? 'write' : 'read';
-    requireSigned(row, request, operation, query);
+    await requireSigned(row, request, operation, query);
     const share = admit(row, response, 'call');
     const carried = async () => {
       await options.resumed(row);
@@ -265,7 +265,7 @@ export function envd(options: EnvdOptions): Envd {
     await counted(share, carried);
   }
 
-  function requireSigned(
+  async function requireSigned(
     row: EnteredSandbox,
     request: IncomingMessage,
     operation: 'read' | 'write',
@@ -275,15 +275,15 @@ export function envd(options: EnvdOptions): Envd {
       signature,
       signature_expiration: expiration,
     }: z.infer<typeof FilesQuery>,
-  ): void {
+  ): Promise<void> {
     if (request.headers['x-access-token'] !== undefined) return requireToken(row, request);
     if (signature === undefined) throw refused(row, request, 'missing signature query parameter');
     if (
-      !tokens.isSignature(
+      !(await tokens.isSignature(
         row.id,
         { path, operation, user, ...(expiration !== undefined && { expiration }) },
         signature,
-      )
+      ))
     ) {
       throw refused(row, request, 'invalid signature');
     }
@@ -326,7 +326,7 @@ export function envd(options: EnvdOptions): Envd {
   ): Promise<void> {
     const route = `${request.method} ${url.pathname}`;
     if (Object.hasOwn(open, route)) return open[route]!(row, request, response, url);
-    requireToken(row, request);
+    await requireToken(row, request);
     admit(row, response, 'call');
     if (Object.hasOwn(closed, route)) return closed[route]!(row, request, response, url);
     throw new CayError('not_found', `There is no ${request.method} ${url.pathname.slice(0, 200)}`);
@@ -340,8 +340,8 @@ export function envd(options: EnvdOptions): Envd {
     async adopt() {
       // Sandboxes of our own API have such commands only if an E2B client used them, and that client connects
       // again.
-      for (const id of control.ids({ state: 'active' })) {
-        const row = control.lookup(id);
+      for (const { id } of await control.ids({ state: 'active' })) {
+        const row = await control.lookup(id);
         if (!row || !isE2bSandbox(row)) continue;
         // If a guest does not answer, its commands cannot be read. Clients get that error when they ask.
         await control
@@ -362,13 +362,14 @@ export function envd(options: EnvdOptions): Envd {
           Object.hasOwn(table, url.pathname),
         );
         if (isRpc) trace.route = `e2b${url.pathname}`;
-        // Checked before any record is read: whether a token is valid is computed from its secret alone.
-        if (!isOpenedBy(id, request, url)) options.anonymous.requireTurn(request);
-        const row = control.lookup(id);
+        // Checked before the sandbox is read. Whether a token is valid takes one read, of its epoch.
+        if (!(await isOpenedBy(id, request, url))) options.anonymous.requireTurn(request);
+        const row = await control.lookup(id);
         const health = url.pathname === '/health';
         if (!row || !isReachable(row) || (health && row.state === 'paused')) return notRunning(response, id);
         if (isRpc) {
-          requireToken(row, request);
+          await requireToken(row, request);
+          if (response.destroyed) return;
           const share = admit(row, response, Object.hasOwn(unary, url.pathname) ? 'call' : 'stream');
           await counted(share, (begun) => rpc(row, url.pathname, request, response, begun));
         } else await plain(row, url, request, response);

@@ -31,14 +31,14 @@ export interface Listing {
 
 const PAGE = 1000;
 
-export function listSandboxes(
+export async function listSandboxes(
   control: Pick<Control, 'list'>,
   principal: Principal,
   query: ListQuery,
-): Listing {
+): Promise<Listing> {
   const states: readonly string[] = query.state ?? ['running', 'paused'];
   const after = query.startedAfter === undefined ? -Infinity : Date.parse(query.startedAfter);
-  const fitting = [...all(control, principal, query)].filter((sandbox) => {
+  const fitting = (await all(control, principal, query)).filter((sandbox) => {
     const state = e2bState(sandbox.state);
     return (
       state !== undefined &&
@@ -65,15 +65,21 @@ export function listSandboxes(
   };
 }
 
-function* all(control: Pick<Control, 'list'>, principal: Principal, query: ListQuery): Generator<Sandbox> {
+async function all(
+  control: Pick<Control, 'list'>,
+  principal: Principal,
+  query: ListQuery,
+): Promise<Sandbox[]> {
   const metadata = query.metadata === undefined ? {} : parseMetadataFilter(query.metadata);
   const label = Object.entries(metadata).map(([key, value]) => `${labelOf(key)}=${value}`);
+  const sandboxes: Sandbox[] = [];
   let cursor: string | undefined;
   do {
-    const page = control.list(principal, { label, limit: PAGE, cursor });
-    yield* page.sandboxes;
+    const page = await control.list(principal, { label, limit: PAGE, cursor });
+    sandboxes.push(...page.sandboxes);
     cursor = page.nextCursor ?? undefined;
   } while (cursor !== undefined);
+  return sandboxes;
 }
 
 interface Place {

@@ -14,7 +14,7 @@ export async function measure(
   id: SandboxId,
   signal?: AbortSignal,
 ) {
-  const sandbox = control.get(principal, id);
+  const sandbox = await control.get(principal, id);
   const samples = await control.samples(principal, id, { intervalMs: INTERVAL_MS, signal });
   const readings = [];
   for await (const stats of samples) if (readings.push(stats) === 2) break;

@@ -38,9 +38,13 @@ const done = { 204: { description: 'Done' } };
 const given = { 200: { description: 'The sandbox' }, 201: { description: 'The sandbox' } };
 const UnixSeconds = z.coerce.number().int().min(0).optional();
 
-/** Throws `not_found` also for a sandbox that is being removed. */
-export function findSandbox(control: Pick<Control, 'get'>, principal: Principal, text: string): Sandbox {
-  const sandbox = control.get(principal, requireE2bId(text));
+/** Rejects `not_found` also for a sandbox that is being removed. */
+export async function findSandbox(
+  control: Pick<Control, 'get'>,
+  principal: Principal,
+  text: string,
+): Promise<Sandbox> {
+  const sandbox = await control.get(principal, requireE2bId(text));
   if (sandbox.state !== 'destroying') return sandbox;
   throw new CayError('not_found', `Sandbox "${text}" does not exist`);
 }
@@ -74,7 +78,9 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
         const wanted = toCreateSandbox(body, generation);
         if (wanted.onTimeout === 'pause') await requireMemory();
         const memory =
-          wanted.snapshot === undefined ? undefined : control.getSnapshot(principal, wanted.snapshot).memory;
+          wanted.snapshot === undefined
+            ? undefined
+            : (await control.getSnapshot(principal, wanted.snapshot)).memory;
         const { sandbox } = await sandboxes.create(
           // Ports of E2B sandboxes are public, so even an admin gets none without isolation: those ports
           // would be ports of the host.
@@ -83,7 +89,7 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
           { idempotencyKey: idempotencyKeyOf(request.headers) },
         );
         traceOf(response).sandbox = sandbox.id;
-        return json(showAccess(sandbox, tokens, domainOf(request)), 201);
+        return json(await showAccess(sandbox, tokens, domainOf(request)), 201);
       },
     });
 
@@ -96,11 +102,11 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       tag,
       query: ListQuery,
       answers: { 200: { description: 'A page' } },
-      handle({ json, response, principal, query }) {
+      async handle({ json, response, principal, query }) {
         // The first generation lists running sandboxes only.
         const wanted =
           generation === 1 ? { ...query, state: query.state ?? (['running'] as const).slice() } : query;
-        const { page, nextToken, running } = listSandboxes(control, principal, wanted);
+        const { page, nextToken, running } = await listSandboxes(control, principal, wanted);
         if (nextToken !== undefined) response.setHeader('X-Next-Token', nextToken);
         response.setHeader('X-Total-Running', String(running));
         return json(page.map(showListed));
@@ -120,11 +126,11 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       answers: given,
       async handle({ json, request, principal, params, body }) {
         requireLimits(control.policy, { timeoutMs: timeoutMs(body.timeout ?? timeoutS) });
-        const before = find(principal, params.id);
+        const before = await find(principal, params.id);
         const ran = before.state === 'active' || before.state === 'creating';
         if (!ran) await wake(principal, before, body.memory !== false);
         const sandbox = await extend(principal, before.id, body.timeout ?? timeoutS, !ran);
-        return json(showAccess(sandbox, tokens, domainOf(request)), ran ? 200 : 201);
+        return json(await showAccess(sandbox, tokens, domainOf(request)), ran ? 200 : 201);
       },
     });
 
@@ -144,7 +150,7 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
     seconds: number,
     anew: boolean,
   ): Promise<Sandbox> {
-    const sandbox = control.get(principal, id);
+    const sandbox = await control.get(principal, id);
     const { expiresAtMs } = sandbox;
     const enough =
       expiresAtMs === null ? sandbox.timeoutMs === null : expiresAtMs >= Date.now() + timeoutMs(seconds);
@@ -169,8 +175,8 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       tag,
       params: Params,
       answers: { 200: { description: 'The sandbox' } },
-      handle: ({ json, request, principal, params }) =>
-        json(showDetail(find(principal, params.id), tokens, domainOf(request))),
+      handle: async ({ json, request, principal, params }) =>
+        json(await showDetail(await find(principal, params.id), tokens, domainOf(request))),
     }),
     route({
       method: 'delete',
@@ -181,7 +187,7 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       params: Params,
       answers: done,
       async handle({ context, principal, params }) {
-        await control.remove(principal, find(principal, params.id).id);
+        await control.remove(principal, (await find(principal, params.id)).id);
         return nothing({ context });
       },
     }),
@@ -197,7 +203,7 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       async handle({ context, principal, params, body }) {
         const wanted = { timeoutMs: timeoutMs(body.timeout) };
         requireLimits(control.policy, wanted);
-        const sandbox = find(principal, params.id);
+        const sandbox = await find(principal, params.id);
         if (e2bState(sandbox.state) === 'paused')
           throw new CayError('not_found', `Sandbox "${params.id}" is paused`, { hint: 'connect to it' });
         await control.update(principal, sandbox.id, wanted);
@@ -214,7 +220,8 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       body: z.looseObject({ duration: TimeoutSeconds.max(3600).optional() }),
       answers: done,
       async handle({ context, principal, params, body }) {
-        await extend(principal, find(principal, params.id).id, body.duration ?? 15, false);
+        const { id } = await find(principal, params.id);
+        await extend(principal, id, body.duration ?? 15, false);
         return nothing({ context });
       },
     }),
@@ -227,8 +234,8 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       params: Params,
       body: NetworkUpdateBody,
       answers: done,
-      handle({ context, principal, params, body }) {
-        find(principal, params.id);
+      async handle({ context, principal, params, body }) {
+        await find(principal, params.id);
         refuseNetwork(body);
         if (body.allow_internet_access === true)
           throw new CayError('unsupported', 'A sandbox reaches nothing outside itself');
@@ -245,7 +252,7 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       query: z.object({ start: UnixSeconds, end: UnixSeconds }),
       answers: { 200: { description: 'Readings' } },
       async handle({ json, principal, params, query, signal }) {
-        const sandbox = find(principal, params.id);
+        const sandbox = await find(principal, params.id);
         const nowS = Date.now() / 1000;
         // There is no history, so the answer has one reading if the range includes now.
         const asked = (query.start ?? 0) <= nowS && nowS <= (query.end ?? Infinity) + 1;

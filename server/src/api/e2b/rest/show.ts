@@ -31,17 +31,17 @@ export function e2bState(state: SandboxState): 'running' | 'paused' | undefined 
 }
 
 /** Access to a sandbox, as creating, connecting and forking answer it. */
-export function showAccess(sandbox: Sandbox, tokens: AccessTokens, domain: string) {
+export async function showAccess(sandbox: Sandbox, tokens: AccessTokens, domain: string) {
   return {
     sandboxID: toE2bId(sandbox.id),
     templateID: templateOf(sandbox),
     alias: templateOf(sandbox),
     clientID: CLIENT_ID,
     envdVersion: ENVD_VERSION,
-    envdAccessToken: tokens.envd(sandbox.id),
+    envdAccessToken: await tokens.envd(sandbox.id),
     // Given for public ports too: the port of the code interpreter is never public, and its clients send this
     // token.
-    trafficAccessToken: tokens.traffic(sandbox.id),
+    trafficAccessToken: await tokens.traffic(sandbox.id),
     domain,
   };
 }
@@ -66,11 +66,11 @@ export function showListed(sandbox: Sandbox) {
   };
 }
 
-export function showDetail(sandbox: Sandbox, tokens: AccessTokens, domain: string) {
+export async function showDetail(sandbox: Sandbox, tokens: AccessTokens, domain: string) {
   const mask = sandbox.labels[MASK_HOST];
   return {
     ...showListed(sandbox),
-    envdAccessToken: tokens.envd(sandbox.id),
+    envdAccessToken: await tokens.envd(sandbox.id),
     domain,
     // A sandbox has no network but loopback.
     allowInternetAccess: false,

@@ -149,10 +149,10 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
         for (const child of forked.sandboxes) {
           children.push(await control.update(principal, child.id, wanted));
         }
-        return json(
-          children.map((sandbox) => ({ sandbox: showAccess(sandbox, tokens, domainOf(request)) })),
-          201,
-        );
+        const shown = children.map(async (sandbox) => ({
+          sandbox: await showAccess(sandbox, tokens, domainOf(request)),
+        }));
+        return json(await Promise.all(shown), 201);
       },
     }),
   ];

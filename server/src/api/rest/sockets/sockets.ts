@@ -15,7 +15,8 @@ import { answerPings } from './socket-flow.ts';
 import { tcpSocket } from './tcp-socket.ts';
 
 export interface Sockets {
-  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
+  /** Never rejects. */
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): Promise<void>;
   close(): void;
 }
 
@@ -62,8 +63,13 @@ export function openSockets(options: SocketsOptions): Sockets {
   }, PING_EVERY_MS);
   pings.unref();
 
-  function prepare(request: IncomingMessage, { trace }: Upgrade): (socket: WebSocket) => Promise<void> {
-    const principal = (trace.principal = authenticator.authenticate(request));
+  async function prepare(
+    request: IncomingMessage,
+    { trace }: Upgrade,
+  ): Promise<(socket: WebSocket) => Promise<void>> {
+    const principal = (trace.principal = await authenticator.authenticate(request));
+    // Nobody would give back what a caller takes that has disconnected meanwhile.
+    if (request.socket.destroyed) throw new CayError('cancelled', 'The caller disconnected');
     // Counts as a stream until the connection and the work that it started have ended.
     trace.share = budgets.take(principal.project, 'stream');
     request.socket.once('close', trace.share.release);
@@ -74,7 +80,7 @@ export function openSockets(options: SocketsOptions): Sockets {
     trace.route = isExec ? 'execSocket' : 'tcpSocket';
     trace.path = `/v1/sandboxes/{id}/${isExec ? 'exec' : 'ports/{port}/tcp'}`;
     // Checked before the upgrade, so that a sandbox of another project is a plain 404.
-    control.get(principal, ref);
+    await control.get(principal, ref);
     log.info({ path: safePath(request.url), key: principal.key }, 'websocket');
     const context: SocketContext = { control, principal, ref, log };
     if (isExec) return (socket) => execSocket(socket, context);
@@ -84,11 +90,11 @@ export function openSockets(options: SocketsOptions): Sockets {
   }
 
   return {
-    upgrade(request, socket, head, upgrade) {
+    async upgrade(request, socket, head, upgrade) {
       socket.on('error', () => socket.destroy());
       let serve: (socket: WebSocket) => Promise<void>;
       try {
-        serve = prepare(request, upgrade);
+        serve = await prepare(request, upgrade);
       } catch (error) {
         upgrade.refused(refuseUpgrade(socket, error));
         return;

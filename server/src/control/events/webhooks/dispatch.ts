@@ -1,6 +1,6 @@
 import type { CayEvent, Delivery, Webhook } from '@cay/sdk/protocol';
-import type { EventLog } from '../event-log.ts';
-import type { Progress, WebhookRecords } from './webhook-records.ts';
+import type { EventRecords } from '../../../records/events/events.ts';
+import type { WebhookProgress, WebhookRecords } from '../../../records/tables/webhooks.ts';
 
 /**
  * The timeout of a request, the first and the longest delay of a retry, and how long a webhook may fail
@@ -15,11 +15,11 @@ export interface Pace {
 
 export interface DispatchOptions {
   webhook: Webhook;
-  records: WebhookRecords;
-  events: EventLog;
+  records: Pick<WebhookRecords, 'update'>;
+  events: Pick<EventRecords, 'list'>;
   pace: Pace;
   send(event: CayEvent, signal: AbortSignal): Promise<Delivery>;
-  note(type: string, data: Record<string, unknown>): void;
+  note(type: string, data: Record<string, unknown>): Promise<void>;
   now(): number;
   ageing(): number;
   onError(error: unknown): void;
@@ -59,10 +59,10 @@ export function startDispatch({
    * Records the cursor, best effort: on a full disk it is kept in memory, and at worst an event is sent again
    * after a restart.
    */
-  function save(progress: Progress): void {
+  async function save(progress: WebhookProgress): Promise<void> {
     Object.assign(state, progress);
     try {
-      records.update(id, progress);
+      await records.update(id, progress);
     } catch (error) {
       onError(error);
     }
@@ -76,13 +76,13 @@ export function startDispatch({
 
   async function run(): Promise<void> {
     while (!stopping.signal.aborted && state.disabledAtMs === null) {
-      const page = events.list({ after: state.deliveredTo, project, limit: PAGE });
+      const page = await events.list({ after: state.deliveredTo, project, limit: PAGE });
       for (const event of page) {
         if (wants(event) && !(await deliverOne(event))) return;
         state.deliveredTo = event.id;
       }
       if (page.length === PAGE) continue;
-      if (page.length > 0 && !wants(page.at(-1)!)) save({ deliveredTo: state.deliveredTo });
+      if (page.length > 0 && !wants(page.at(-1)!)) await save({ deliveredTo: state.deliveredTo });
       await rings();
     }
   }
@@ -92,7 +92,7 @@ export function startDispatch({
     for (;;) {
       const delivery = await send(event, stopping.signal);
       if (delivery.ok) {
-        save({
+        await save({
           deliveredTo: event.id,
           ...(state.failingSinceMs !== null && { attempts: 0, failingSinceMs: null, lastError: null }),
         });
@@ -101,10 +101,14 @@ export function startDispatch({
       if (stopping.signal.aborted) return false;
       // A clock that was set back must not put the first failure into the future.
       const failingSinceMs = Math.min(state.failingSinceMs ?? now(), now());
-      save({ attempts: state.attempts + 1, failingSinceMs, lastError: delivery.error ?? null });
+      await save({ attempts: state.attempts + 1, failingSinceMs, lastError: delivery.error ?? null });
       if (ageing() - failingSinceMs >= pace.giveUpMs || delivery.status === GONE) {
-        save({ disabledAtMs: now() });
-        note('webhook.disabled', { attempts: state.attempts, error: delivery.error, undelivered: event.id });
+        await save({ disabledAtMs: now() });
+        await note('webhook.disabled', {
+          attempts: state.attempts,
+          error: delivery.error,
+          undelivered: event.id,
+        });
         return false;
       }
       await backOff();

@@ -1,4 +1,4 @@
-import { isCayError, type CreateWebhook, type CreatedWebhook } from '@cay/sdk/protocol';
+import type { CreateWebhook, CreatedWebhook } from '@cay/sdk/protocol';
 import type { Idempotency } from '../../tenants/idempotency.ts';
 import type { Principal } from '../../tenants/principal.ts';
 import type { Webhooks } from './webhooks.ts';
@@ -8,7 +8,7 @@ export interface WebhookVerbs extends Pick<Webhooks, 'list' | 'remove' | 'test'>
     principal: Principal,
     request: CreateWebhook,
     options?: { idempotencyKey?: string | undefined },
-  ): { value: CreatedWebhook; repeated: boolean };
+  ): Promise<{ value: CreatedWebhook; repeated: boolean }>;
 }
 
 export function webhookVerbs(webhooks: Webhooks, idempotency: Idempotency): WebhookVerbs {
@@ -16,23 +16,18 @@ export function webhookVerbs(webhooks: Webhooks, idempotency: Idempotency): Webh
     list: webhooks.list,
     remove: webhooks.remove,
     test: webhooks.test,
-    create: (principal, request, { idempotencyKey } = {}) =>
-      idempotency.once<CreatedWebhook>(
+    async create(principal, request, { idempotencyKey } = {}) {
+      const after = await webhooks.prepare(request);
+      return idempotency.once<CreatedWebhook>(
         { project: principal.project, key: idempotencyKey, request: { createWebhook: request } },
         {
-          make() {
-            const created = webhooks.create(principal, request);
+          async make(tx) {
+            const created = await webhooks.create(tx, principal, request, after);
             return { id: created.webhook.id, value: created };
           },
-          again(id) {
-            try {
-              return webhooks.get(principal, id);
-            } catch (error) {
-              if (isCayError(error, 'not_found')) return undefined;
-              throw error;
-            }
-          },
+          again: (tx, id) => webhooks.get(tx, principal, id),
         },
-      ),
+      );
+    },
   };
 }

@@ -16,16 +16,15 @@ import {
 import type { Principal } from '../../tenants/principal.ts';
 import { openClock } from '../../../lib/clock.ts';
 import type { QuotaLedger } from '../../tenants/quota-ledger.ts';
-import type { Database } from '../../../records/database.ts';
-import type { EventLog } from '../event-log.ts';
+import type { EventAppender } from '../../../records/events/events.ts';
+import type { Records, Transaction } from '../../../records/records.ts';
+import type { Tables } from '../../../records/tables/tables.ts';
 import { deliver, requireReachable } from './deliver.ts';
 import { startDispatch, type Dispatch, type Pace } from './dispatch.ts';
-import { webhookRecords } from './webhook-records.ts';
 import { inBackground } from '../../../lib/in-background.ts';
 
 export interface WebhooksOptions {
-  database: Database;
-  events: EventLog;
+  records: Records;
   quota: Pick<QuotaLedger, 'counts' | 'requireRoom'>;
   /** The secrets of webhooks are derived from this one, so none is stored. */
   secret: Uint8Array;
@@ -48,54 +47,58 @@ export interface WebhookCounts {
 }
 
 export interface Webhooks {
-  create(principal: Principal, request: CreateWebhook): { webhook: Webhook; secret: string };
-  /** Rejects `not_found` for a webhook of another project. */
-  get(principal: Principal, id: string): { webhook: Webhook; secret: string };
-  list(principal: Principal): Webhook[];
+  /** Rejects for a URL that is not allowed. Resolves the event that a webhook made now begins after. */
+  prepare(request: CreateWebhook): Promise<number>;
+  /** In a transaction. It delivers events from the commit on. */
+  create(
+    tx: Transaction,
+    principal: Principal,
+    request: CreateWebhook,
+    after: number,
+  ): Promise<{ webhook: Webhook; secret: string }>;
+  /** Undefined for a webhook of another project. */
+  get(
+    on: Tables,
+    principal: Principal,
+    id: string,
+  ): Promise<{ webhook: Webhook; secret: string } | undefined>;
+  list(principal: Principal): Promise<Webhook[]>;
   /** Succeeds if the webhook does not exist. */
-  remove(principal: Principal, id: string): void;
+  remove(principal: Principal, id: string): Promise<void>;
   /** Sends a test event that is in no log. If it is accepted, a disabled webhook is enabled again. */
   test(principal: Principal, id: string): Promise<Delivery>;
   /** Of all projects. */
-  counts(): WebhookCounts;
+  counts(): Promise<WebhookCounts>;
   close(): Promise<void>;
 }
 
 const PACE: Pace = { timeoutMs: 15_000, firstMs: 1000, longestMs: 300_000, giveUpMs: 24 * 3600 * 1000 };
 
-export function openWebhooks(options: WebhooksOptions): Webhooks {
-  const {
-    database,
-    events,
-    quota,
-    secret,
-    allowPrivate = false,
-    now = Date.now,
-    onError = () => {},
-  } = options;
+export async function openWebhooks(options: WebhooksOptions): Promise<Webhooks> {
+  const { records, quota, secret, allowPrivate = false, now = Date.now, onError = () => {} } = options;
   const ageing = options.ageing ?? options.now ?? openClock().ageing;
   const pace = { ...PACE, ...options.pace };
-  const records = webhookRecords(database);
-  quota.counts('webhooks', 'webhooks', (project) => records.list(project).length);
+  const { events, webhooks } = records;
+  quota.counts('webhooks', 'webhooks', (project, on) => on.webhooks.count(project));
   const dispatches = new Map<string, Dispatch>();
   const closing = new AbortController();
 
   const secretOf = (id: string) => `whsec_${createHmac('sha256', secret).update(id).digest('base64url')}`;
 
   function begin(webhook: Webhook): void {
-    if (webhook.disabledAtMs !== null || closing.signal.aborted) return;
+    if (webhook.disabledAtMs !== null || closing.signal.aborted || dispatches.has(webhook.id)) return;
     dispatches.set(
       webhook.id,
       startDispatch({
         webhook,
-        records,
+        records: webhooks,
         events,
         pace,
         now,
         ageing,
         onError,
         send: (event, signal) => send(webhook, event, signal),
-        note: (type, data) => note(webhook, null, type, data),
+        note: (type, data) => note(records, webhook, null, type, data),
       }),
     );
   }
@@ -113,61 +116,71 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
   }
 
   function note(
+    on: { readonly events: EventAppender },
     { id, project, url }: Webhook,
     key: string | null,
     type: string,
     data: Record<string, unknown> = {},
-  ): void {
-    events.append({ type, project, key, data: { webhook: id, host: new URL(url).host, ...data } });
+  ): Promise<void> {
+    return on.events.append({ type, project, key, data: { webhook: id, host: new URL(url).host, ...data } });
   }
 
-  function find(principal: Principal, id: string): Webhook {
-    const webhook = records.get(id);
-    if (webhook?.project === principal.project) return webhook;
-    throw new CayError('not_found', `Webhook "${id.slice(0, 80)}" does not exist`);
+  async function find(on: Tables, principal: Principal, id: string): Promise<Webhook | undefined> {
+    const webhook = await on.webhooks.get(id);
+    return webhook?.project === principal.project ? webhook : undefined;
+  }
+
+  function stop(id: string): void {
+    const dispatch = dispatches.get(id);
+    dispatches.delete(id);
+    if (dispatch) inBackground(dispatch.stop(), onError);
   }
 
   const unlisten = events.listen(({ project }) => {
     for (const dispatch of dispatches.values()) if (dispatch.project === project) dispatch.wake();
   });
-  for (const webhook of records.list()) begin(webhook);
+  for (const webhook of await webhooks.list()) begin(webhook);
 
   return {
-    create(principal, { url, types = [] }) {
+    async prepare({ url }) {
       requireReachable(url, allowPrivate);
-      quota.requireRoom(principal.project, 'webhooks', 1);
+      return events.lastId();
+    },
+    async create(tx, principal, { url, types = [] }, after) {
+      await quota.requireRoom(tx, principal.project, 'webhooks', 1);
       const webhook: Webhook = {
         id: newId('whk'),
         project: principal.project,
         url,
         types,
         createdAtMs: now(),
-        deliveredTo: events.lastId(),
+        deliveredTo: after,
         attempts: 0,
         failingSinceMs: null,
         lastError: null,
         disabledAtMs: null,
       };
-      records.insert(webhook);
-      note(webhook, principal.key, 'webhook.created');
-      begin(webhook);
+      await tx.webhooks.insert(webhook);
+      await note(tx, webhook, principal.key, 'webhook.created');
+      tx.afterCommit(() => begin(webhook));
       return { webhook, secret: secretOf(webhook.id) };
     },
-    get(principal, id) {
-      return { webhook: find(principal, id), secret: secretOf(id) };
+    async get(on, principal, id) {
+      const webhook = await find(on, principal, id);
+      return webhook && { webhook, secret: secretOf(id) };
     },
-    list: (principal) => records.list(principal.project),
-    remove(principal, id) {
-      const webhook = records.get(id);
-      if (webhook?.project !== principal.project) return;
-      records.delete(id);
-      const dispatch = dispatches.get(id);
-      if (dispatch) inBackground(dispatch.stop(), onError);
-      dispatches.delete(id);
-      note(webhook, principal.key, 'webhook.removed');
-    },
+    list: (principal) => webhooks.list(principal.project),
+    remove: (principal, id) =>
+      records.transaction(async (tx) => {
+        const webhook = await find(tx, principal, id);
+        if (!webhook) return;
+        await tx.webhooks.delete(id);
+        await note(tx, webhook, principal.key, 'webhook.removed');
+        tx.afterCommit(() => stop(id));
+      }),
     async test(principal, id) {
-      const webhook = find(principal, id);
+      const webhook = await find(records, principal, id);
+      if (!webhook) throw new CayError('not_found', `Webhook "${id.slice(0, 80)}" does not exist`);
       const event: CayEvent = {
         id: 0,
         atMs: now(),
@@ -179,26 +192,33 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
         data: {},
       };
       const delivery = await send(webhook, event, closing.signal);
-      const current = records.get(id);
-      if (!delivery.ok || !current) return delivery;
-      if (current.disabledAtMs === null) dispatches.get(id)?.wake({ retry: true });
-      else {
+      if (!delivery.ok) return delivery;
+      await records.transaction(async (tx) => {
+        const current = await tx.webhooks.get(id);
+        if (!current) return;
+        if (current.disabledAtMs === null)
+          return tx.afterCommit(() => dispatches.get(id)?.wake({ retry: true }));
         const enabled = { disabledAtMs: null, failingSinceMs: null, lastError: null, attempts: 0 };
-        records.update(id, enabled);
-        note(webhook, principal.key, 'webhook.enabled');
-        begin({ ...current, ...enabled });
-      }
+        await tx.webhooks.update(id, enabled);
+        await note(tx, webhook, principal.key, 'webhook.enabled');
+        tx.afterCommit(() => {
+          // The one that has given up.
+          stop(id);
+          begin({ ...current, ...enabled });
+        });
+      });
       return delivery;
     },
-    counts() {
-      const all = records.list();
+    async counts() {
+      const all = await webhooks.list();
       const enabled = all.filter(({ disabledAtMs }) => disabledAtMs === null);
       const failing = enabled.filter(({ failingSinceMs }) => failingSinceMs !== null).length;
       // An event that the webhook does not want is skipped within moments, so it does not count as lag.
-      const oldestMs = enabled.map(({ project, deliveredTo }) => {
-        const [next] = events.list({ after: deliveredTo, project, limit: 1 });
-        return next ? Math.max(0, now() - next.atMs) : 0;
-      });
+      const oldestMs: number[] = [];
+      for (const { project, deliveredTo } of enabled) {
+        const [next] = await events.list({ after: deliveredTo, project, limit: 1 });
+        if (next) oldestMs.push(Math.max(0, now() - next.atMs));
+      }
       return {
         healthy: enabled.length - failing,
         failing,

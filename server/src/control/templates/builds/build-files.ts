@@ -129,7 +129,7 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
   async function admit(project: string, flight: Flight, bytes: number): Promise<void> {
     for (;;) {
       try {
-        return flight.add(bytes);
+        return await flight.add(bytes);
       } catch (error) {
         const isQuota = isCayError(error, 'resource_exhausted') && error.details['quota'] === 'uploadBytes';
         const [oldest] = isQuota ? await unused(project) : [];

@@ -10,11 +10,14 @@
  * sandboxes of the template have that command running: in the memory of the snapshot where the runtime keeps
  * it, else started with the sandbox.
  */
-import type { Limits, Sandbox, SnapshotId } from '@cay/sdk/protocol';
+import type { Limits, Sandbox } from '@cay/sdk/protocol';
+import type { BuildLogEntry, BuildRow } from '../../../records/tables/builds.ts';
 import type { Principal } from '../../tenants/principal.ts';
 import type { BuildFiles } from './build-files.ts';
 
-export type BuildState = 'waiting' | 'building' | 'ready' | 'failed';
+export type { BuildFailure, BuildLogEntry } from '../../../records/tables/builds.ts';
+/** The names of the template include its tags. */
+export type Build = BuildRow;
 
 export type BuildStep =
   /** A command line for a login shell. */
@@ -38,43 +41,6 @@ export interface Recipe {
   ready?: string;
 }
 
-export interface BuildFailure {
-  message: string;
-  /** 0 is the base template, 1 the first step, and the number of steps plus one is what follows the last. */
-  step: number;
-  steps: number;
-  /** The command that failed, and how it ended. */
-  command?: string;
-  exitCode?: number;
-  /** The missing user, if the user does not exist. */
-  unknownUser?: string;
-}
-
-export interface Build {
-  /** A UUID. */
-  id: string;
-  project: string;
-  template: string;
-  /** The names of the template when it is ready, including tags. */
-  names: string[];
-  limits: Partial<Limits>;
-  /** For builds that the server makes itself: a digest that shows whether the result is up to date. */
-  digest: string | null;
-  state: BuildState;
-  start: string | null;
-  ready: string | null;
-  snapshot: SnapshotId | null;
-  failure: BuildFailure | null;
-  createdAtMs: number;
-  endedAtMs: number | null;
-}
-
-export interface BuildLogEntry {
-  atMs: number;
-  level: 'debug' | 'info' | 'warn' | 'error';
-  message: string;
-}
-
 export interface RequestBuild {
   template: string;
   names: readonly string[];
@@ -90,13 +56,13 @@ export interface Builds {
    */
   request(principal: Principal, request: RequestBuild): Promise<Build>;
   /** Rejects `failed_precondition` unless it is waiting. */
-  start(principal: Principal, id: string, recipe: Recipe): Build;
-  get(principal: Principal, id: string): Build;
+  start(principal: Principal, id: string, recipe: Recipe): Promise<Build>;
+  get(principal: Principal, id: string): Promise<Build>;
   /** Resolves when it is ready. Rejects with the failure of the build. */
   finished(principal: Principal, id: string): Promise<Build>;
-  log(principal: Principal, id: string, range: { offset: number; limit: number }): BuildLogEntry[];
+  log(principal: Principal, id: string, range: { offset: number; limit: number }): Promise<BuildLogEntry[]>;
   /** The build that made a snapshot. */
-  of(principal: Principal, snapshot: string): Build | undefined;
+  of(principal: Principal, snapshot: string): Promise<Build | undefined>;
   /**
    * Resolves when the start command of a sandbox's template is ready in it; at once if it was running in the
    * snapshot.

@@ -35,7 +35,7 @@ async function open(
   const builds = await openBuilds({
     now: () => test.clock.nowMs,
     control: test.control,
-    database: test.database,
+    records: test.records,
     directory,
     onError: (error) => test.errors.push(error),
     ...options,
@@ -50,11 +50,12 @@ async function build(
   template = 'mine',
 ) {
   const { id } = await builds.request(test.principal, { template, names: [template] });
-  builds.start(test.principal, id, { from: 'base', steps: [], ...recipe });
+  await builds.start(test.principal, id, { from: 'base', steps: [], ...recipe });
   return id;
 }
 
-const sandboxes = ({ control, principal }: TestControl) => control.list(principal, { limit: 100 }).sandboxes;
+const sandboxes = async ({ control, principal }: TestControl) =>
+  (await control.list(principal, { limit: 100 })).sandboxes;
 
 describe('builds of templates', () => {
   machine = installation();
@@ -82,8 +83,8 @@ describe('builds of templates', () => {
       template: 'mine',
       failure: null,
     });
-    expect(sandboxes(test)).toEqual([]);
-    expect(control.snapshots(principal, { limit: 100 }).snapshots).toHaveLength(1);
+    expect(await sandboxes(test)).toEqual([]);
+    expect((await control.snapshots(principal, { limit: 100 })).snapshots).toHaveLength(1);
     const { sandbox } = await control.create(principal, asked({ template: 'mine' }));
     const { guest, row } = await control.enter(principal, sandbox.id);
     expect(row.spec.env).toEqual({ WORD: 'kept' });
@@ -92,13 +93,13 @@ describe('builds of templates', () => {
 
     // A snapshot without a template is removed, unless a sandbox needs it.
     const second = await builds.finished(principal, await build(world, {}));
-    expect(control.snapshots(principal, { limit: 100 }).snapshots).toHaveLength(2);
+    expect((await control.snapshots(principal, { limit: 100 })).snapshots).toHaveLength(2);
     await control.remove(principal, sandbox.id);
     const third = await builds.finished(principal, await build(world, {}));
-    expect(control.snapshots(principal, { limit: 100 }).snapshots.map((snapshot) => snapshot.id)).toEqual([
-      third.snapshot,
-    ]);
-    expect(builds.of(principal, third.snapshot!)?.id).toBe(third.id);
+    expect(
+      (await control.snapshots(principal, { limit: 100 })).snapshots.map((snapshot) => snapshot.id),
+    ).toEqual([third.snapshot]);
+    expect((await builds.of(principal, third.snapshot!))?.id).toBe(third.id);
     expect(second.snapshot).not.toBe(third.snapshot);
     expect(test.errors).toEqual([]);
   });
@@ -113,22 +114,22 @@ describe('builds of templates', () => {
       ],
     });
     await expect(builds.finished(test.principal, id)).rejects.toThrow('Cannot run "fail": exit code 7');
-    expect(builds.get(test.principal, id)).toMatchObject({
+    expect(await builds.get(test.principal, id)).toMatchObject({
       state: 'failed',
       failure: { step: 2, steps: 2, command: 'fail', exitCode: 7 },
     });
-    expect(builds.log(test.principal, id, { offset: 0, limit: 100 }).at(-1)).toMatchObject({
+    expect((await builds.log(test.principal, id, { offset: 0, limit: 100 })).at(-1)).toMatchObject({
       level: 'error',
     });
     const absent = await build(world, { from: 'nowhere' });
     await expect(builds.finished(test.principal, absent)).rejects.toThrow(/Cannot build from "nowhere"/);
-    expect(builds.get(test.principal, absent).failure).toMatchObject({ step: 0 });
+    expect((await builds.get(test.principal, absent)).failure).toMatchObject({ step: 0 });
     const brought = await build(world, {
       steps: [{ type: 'copy', files: 'a'.repeat(64), source: 'x', target: 'y' }],
     });
     await expect(builds.finished(test.principal, brought)).rejects.toThrow(/were not uploaded/);
-    expect(sandboxes(test)).toEqual([]);
-    expect(test.control.snapshots(test.principal, { limit: 100 }).snapshots).toEqual([]);
+    expect(await sandboxes(test)).toEqual([]);
+    expect((await test.control.snapshots(test.principal, { limit: 100 })).snapshots).toEqual([]);
     expect((await test.control.templates(test.principal)).map(({ name }) => name)).toEqual(['base']);
   });
 
@@ -137,20 +138,20 @@ describe('builds of templates', () => {
     const { test, builds, backend } = world;
     const waiting = await builds.request(test.principal, { template: 'later', names: ['later'] });
     const id = await build(world, { steps: [{ type: 'run', command: 'hang' }] });
-    await expect.poll(() => sandboxes(test).map(({ state }) => state)).toEqual(['active']);
-    test.kill();
+    await expect.poll(async () => (await sandboxes(test)).map(({ state }) => state)).toEqual(['active']);
+    await test.kill();
     const next = await open(backend);
-    expect(next.builds.get(next.test.principal, id)).toMatchObject({
+    expect(await next.builds.get(next.test.principal, id)).toMatchObject({
       state: 'failed',
       failure: { message: expect.stringContaining('server was stopped') as string },
     });
-    expect(sandboxes(next.test)).toEqual([]);
+    expect(await sandboxes(next.test)).toEqual([]);
     // A build that was waiting can still be started.
-    next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] });
+    await next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] });
     expect(await next.builds.finished(next.test.principal, waiting.id)).toMatchObject({ state: 'ready' });
-    expect(() => next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] })).toThrow(
-      /Cannot start build/,
-    );
+    await expect(
+      next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] }),
+    ).rejects.toThrow(/Cannot start build/);
   });
 
   it('end with the server, and when they take too long', async () => {
@@ -159,19 +160,19 @@ describe('builds of templates', () => {
     const slow = await build(world, { steps: [{ type: 'run', command: 'hang' }] });
     await expect(builds.finished(test.principal, slow)).rejects.toThrow(/took longer than/);
     const cut = await build(world, { steps: [{ type: 'run', command: 'hang' }] });
-    await expect.poll(() => sandboxes(test).length).toBe(1);
+    await expect.poll(async () => (await sandboxes(test)).length).toBe(1);
     await builds.close();
-    expect(builds.get(test.principal, cut)).toMatchObject({ state: 'failed' });
-    expect(sandboxes(test)).toEqual([]);
+    expect(await builds.get(test.principal, cut)).toMatchObject({ state: 'failed' });
+    expect(await sandboxes(test)).toEqual([]);
   });
 
   it('are visible to their own project only, and bounded in number', async () => {
     const { test, builds } = await open();
     const { id } = await builds.request(test.principal, { template: 'mine', names: ['mine'] });
-    const stranger = { project: test.projects.create('other').id, key: null, role: 'admin' as const };
-    expect(() => builds.get(stranger, id)).toThrow(/does not exist/);
-    expect(() => builds.log(stranger, id, { offset: 0, limit: 1 })).toThrow(/does not exist/);
-    expect(() => builds.start(stranger, id, { from: 'base', steps: [] })).toThrow(/does not exist/);
+    const stranger = { project: (await test.projects.create('other')).id, key: null, role: 'admin' as const };
+    await expect(builds.get(stranger, id)).rejects.toThrow(/does not exist/);
+    await expect(builds.log(stranger, id, { offset: 0, limit: 1 })).rejects.toThrow(/does not exist/);
+    await expect(builds.start(stranger, id, { from: 'base', steps: [] })).rejects.toThrow(/does not exist/);
     await expect(builds.request(test.principal, { template: 'base', names: ['base'] })).rejects.toThrow(
       /comes with/,
     );
@@ -185,7 +186,7 @@ describe('builds of templates', () => {
     test.clock.nowMs += 25 * 3600_000;
     const later = await openBuilds({
       control: test.control,
-      database: test.database,
+      records: test.records,
       directory,
       now: () => test.clock.nowMs,
     });

@@ -3,17 +3,18 @@ import { CayError, SomeLimitsSchema, isCayError, type SnapshotId } from '@cay/sd
 import { Semaphore } from '../../../lib/semaphore.ts';
 import type { Principal } from '../../tenants/principal.ts';
 import type { QuotaLedger } from '../../tenants/quota-ledger.ts';
-import type { Database } from '../../../records/database.ts';
+import type { Records } from '../../../records/records.ts';
+import type { Tables } from '../../../records/tables/tables.ts';
 import { awaitReady } from './await-ready.ts';
 import { buildFiles, type BuildFilesOptions } from './build-files.ts';
 import { buildLog, type BuildLog } from './build-log.ts';
-import { buildRecords } from './build-records.ts';
+
 import type { Build, BuildFailure, Builds, Recipe } from './build.ts';
 import { explained, runBuild, sandboxesOf, type BuildControl } from './run-build.ts';
 
 export interface BuildsOptions {
   control: BuildControl;
-  database: Database;
+  records: Records;
   /** Where uploaded files are stored. */
   directory: string;
   quota?: Pick<QuotaLedger, 'counts' | 'begin' | 'requireRoom'>;
@@ -41,23 +42,23 @@ interface Running {
 
 /** Opens builds. Those that an earlier server left unfinished have failed. */
 export async function openBuilds(options: BuildsOptions): Promise<Builds> {
-  const { control, quota, timeoutMs = TIMEOUT_MS, now = Date.now, onError = () => {} } = options;
-  const records = buildRecords(options.database);
+  const { control, records, quota, timeoutMs = TIMEOUT_MS, now = Date.now, onError = () => {} } = options;
+  const { builds } = records;
   const files = buildFiles(options.directory, { quota, ...options.files });
   const permits = new Semaphore(AT_ONCE);
   const closing = new AbortController();
   const running = new Map<string, Running>();
 
-  for (const build of records.unfinished()) {
+  for (const build of await builds.unfinished()) {
     if (build.state === 'waiting') continue;
     const failure = { message: 'The server was stopped while this was being built', step: 0, steps: 0 };
-    records.ended(build.id, { failure }, [], now());
+    await builds.ended(build.id, { failure }, [], now());
     for (const name of sandboxesOf(build))
       await control.remove({ project: build.project, key: null, role: 'admin' }, name).catch(onError);
   }
 
-  function find(principal: Principal, id: string): Build {
-    const build = records.get(id);
+  async function find(on: Tables, principal: Principal, id: string): Promise<Build> {
+    const build = await on.builds.get(id);
     if (build?.project === principal.project) return build;
     throw new CayError('not_found', `Build "${id.slice(0, 80)}" does not exist`);
   }
@@ -65,7 +66,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
   /** Inherits the start command of its base template unless the recipe has another. */
   async function inherited(principal: Principal, recipe: Recipe): Promise<Recipe> {
     const parent = (await control.templates(principal)).find(({ name }) => name === recipe.from);
-    const before = parent?.snapshot ? records.of(parent.snapshot) : undefined;
+    const before = parent?.snapshot ? await builds.of(parent.snapshot) : undefined;
     if (recipe.start !== undefined || !before?.start) return recipe;
     return { ...recipe, start: before.start, ready: recipe.ready ?? before.ready ?? undefined };
   }
@@ -76,7 +77,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
     const signal = AbortSignal.any([closing.signal, deadline]);
     try {
       const recipe = await inherited(principal, given);
-      records.started(build.id, { start: recipe.start ?? null, ready: recipe.ready ?? null });
+      await builds.started(build.id, { start: recipe.start ?? null, ready: recipe.ready ?? null });
       const at = (number: number) => (step = number);
       const snapshot = await runBuild({
         control,
@@ -94,7 +95,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       for (const name of build.names)
         await control.saveTemplate(principal, name, { snapshot, replace: true });
       log.add('info', `${build.names.join(', ')} is ready`);
-      records.ended(build.id, { snapshot }, log.entries, now());
+      await builds.ended(build.id, { snapshot }, log.entries, now());
       await retire(principal);
     } catch (error) {
       const why = closing.signal.aborted
@@ -104,27 +105,28 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
           : error;
       const failure = failureOf(why, step, given.steps.length);
       log.add('error', failure.message);
-      records.ended(build.id, { failure }, log.entries, now());
+      await builds.ended(build.id, { failure }, log.entries, now());
       if (!isCayError(why)) onError(error);
     }
   }
 
   /** Removes snapshots that no template is made of any more, unless sandboxes need them. */
   async function retire(principal: Principal): Promise<void> {
-    for (const snapshot of records.superseded(principal.project)) {
+    for (const snapshot of await builds.superseded(principal.project)) {
       try {
         await control.removeSnapshot(principal, snapshot);
-        records.dropped(snapshot);
+        await builds.dropped(snapshot);
       } catch (error) {
-        if (isCayError(error, 'not_found')) records.dropped(snapshot);
+        if (isCayError(error, 'not_found')) await builds.dropped(snapshot);
         else if (!isCayError(error, 'failed_precondition') && !isCayError(error, 'conflict')) onError(error);
       }
     }
-    prune(principal.project);
+    await prune(records, principal.project);
   }
 
-  function prune(project: string): void {
-    records.prune(project, { keep: KEPT, keepLogs: KEPT_LOGS, waitingBeforeMs: now() - WAITING_MS });
+  async function prune(on: Tables, project: string): Promise<void> {
+    const waitingBeforeMs = now() - WAITING_MS;
+    await on.builds.prune(project, { keep: KEPT, keepLogs: KEPT_LOGS, waitingBeforeMs });
   }
 
   return {
@@ -144,10 +146,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       const known = new Set(templates.map(({ name }) => name));
       // Checked again when they are saved; a refusal only then would waste the build.
       const more = names.filter((name) => !known.has(name)).length;
-      if (more > 0) quota?.requireRoom(principal.project, 'templates', more);
-      prune(principal.project);
-      if (records.unfinished(principal.project).length >= MOST_OPEN)
-        throw new CayError('resource_exhausted', `${MOST_OPEN} builds of the project are under way already`);
+      if (more > 0) await quota?.requireRoom(records, principal.project, 'templates', more);
       const build: Build = {
         id: randomUUID(),
         project: principal.project,
@@ -163,47 +162,58 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
         createdAtMs: now(),
         endedAtMs: null,
       };
-      records.insert(build);
+      await records.transaction(async (tx) => {
+        await prune(tx, principal.project);
+        if ((await tx.builds.unfinished(principal.project)).length >= MOST_OPEN)
+          throw new CayError(
+            'resource_exhausted',
+            `${MOST_OPEN} builds of the project are under way already`,
+          );
+        await tx.builds.insert(build);
+      });
       return build;
     },
 
-    start(principal, id, recipe) {
-      const build = find(principal, id);
-      if (build.state !== 'waiting' || closing.signal.aborted)
-        throw new CayError('failed_precondition', `Cannot start build "${id}": it is ${build.state}`);
-      records.started(id, { start: recipe.start ?? null, ready: recipe.ready ?? null });
+    async start(principal, id, recipe) {
+      const build = await records.transaction(async (tx) => {
+        const waiting = await find(tx, principal, id);
+        if (waiting.state !== 'waiting' || closing.signal.aborted)
+          throw new CayError('failed_precondition', `Cannot start build "${id}": it is ${waiting.state}`);
+        await tx.builds.started(id, { start: recipe.start ?? null, ready: recipe.ready ?? null });
+        return waiting;
+      });
       const log = buildLog(now);
       const ended = permits
         .run(() => perform(principal, build, recipe, log))
         .catch(onError)
         .finally(() => running.delete(id));
       running.set(id, { log, ended });
-      return find(principal, id);
+      return find(records, principal, id);
     },
 
-    get: find,
+    get: (principal, id) => find(records, principal, id),
 
     async finished(principal, id) {
       await running.get(id)?.ended;
-      const build = find(principal, id);
+      const build = await find(records, principal, id);
       if (build.state === 'ready') return build;
       throw new CayError('failed_precondition', build.failure?.message ?? `Build "${id}" is ${build.state}`);
     },
 
-    log(principal, id, { offset, limit }) {
-      find(principal, id);
-      return (running.get(id)?.log.entries ?? records.log(id)).slice(offset, offset + limit);
+    async log(principal, id, { offset, limit }) {
+      await find(records, principal, id);
+      return (running.get(id)?.log.entries ?? (await builds.log(id))).slice(offset, offset + limit);
     },
 
-    of(principal, snapshot) {
-      const build = records.of(snapshot);
+    async of(principal, snapshot) {
+      const build = await builds.of(snapshot);
       return build?.project === principal.project ? build : undefined;
     },
 
     async settled(principal, sandbox) {
-      const build = sandbox.base === null ? undefined : records.of(sandbox.base);
+      const build = sandbox.base === null ? undefined : await builds.of(sandbox.base);
       if (build?.project !== principal.project || build.start === null || build.ready === null) return;
-      if (control.getSnapshot(principal, sandbox.base as SnapshotId).memory) return;
+      if ((await control.getSnapshot(principal, sandbox.base as SnapshotId)).memory) return;
       const { guest, row } = await control.enter(principal, sandbox.id);
       const { env, workdir, user } = row.spec;
       await awaitReady(

@@ -43,9 +43,9 @@ export function templateRoutes({
 }: TemplateRouteOptions): Route[] {
   const { builds } = control;
 
-  function allowed<T>(request: IncomingMessage, check: () => T): T {
+  async function allowed<T>(request: IncomingMessage, check: () => Promise<T>): Promise<T> {
     try {
-      return check();
+      return await check();
     } catch (error) {
       if (error instanceof CayError) {
         anonymous.requireTurn(request);
@@ -113,7 +113,8 @@ export function templateRoutes({
       async handle({ json, request, principal, params }) {
         const { project } = principal;
         const url =
-          originOf(request, publicUrl) + links.make({ project, template: params.id, hash: params.hash });
+          originOf(request, publicUrl) +
+          (await links.make({ project, template: params.id, hash: params.hash }));
         return json({ present: await builds.files.has(project, params.hash), url }, 201);
       },
     }),
@@ -134,7 +135,7 @@ export function templateRoutes({
       rawBody: 'application/octet-stream',
       answers: { 200: { description: 'Done' } },
       async handle({ context, request, params, query }) {
-        const { project, hash } = allowed(request, () =>
+        const { project, hash } = await allowed(request, () =>
           links.require({ template: params.id, hash: params.hash }, query),
         );
         await builds.files.put(project, hash, bodyOf(request));
@@ -152,10 +153,10 @@ export function templateRoutes({
       maxBodyBytes: 8 * MIB,
       answers: { 202: { description: 'It is being built' } },
       async handle({ json, principal, params, body }) {
-        requireBuild(builds, principal, params);
+        await requireBuild(builds, principal, params);
         const recipe = toRecipe(body);
         await control.interpreter.prepare(principal, recipe.from);
-        builds.start(principal, params.build, recipe);
+        await builds.start(principal, params.build, recipe);
         return json({}, 202);
       },
     }),
@@ -171,11 +172,9 @@ export function templateRoutes({
         limit: z.coerce.number().int().min(0).max(LOG_PAGE).default(LOG_PAGE),
       }),
       answers: { 200: { description: 'The build' } },
-      handle({ json, principal, params, query }) {
-        const build = requireBuild(builds, principal, params);
-        return json(
-          showBuild(build, builds.log(principal, build.id, { offset: query.logsOffset, limit: query.limit })),
-        );
+      async handle({ json, principal, params, query: { logsOffset: offset, limit } }) {
+        const build = await requireBuild(builds, principal, params);
+        return json(showBuild(build, await builds.log(principal, build.id, { offset, limit })));
       },
     }),
     route({
@@ -196,8 +195,8 @@ export function templateRoutes({
   ];
 }
 
-function requireBuild(builds: Builds, principal: Principal, { id, build }: z.infer<typeof OfBuild>) {
-  const found = builds.get(principal, build);
+async function requireBuild(builds: Builds, principal: Principal, { id, build }: z.infer<typeof OfBuild>) {
+  const found = await builds.get(principal, build);
   if (found.template === parseTemplateRef(id).name) return found;
   throw new CayError('not_found', `Template "${id.slice(0, 80)}" has no build "${build}"`);
 }

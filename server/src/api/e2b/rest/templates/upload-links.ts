@@ -13,40 +13,43 @@ const VALID_MS = 3600_000;
 
 export interface UploadLinks {
   /** The path and query of the address. */
-  make(upload: Upload): string;
-  /** Throws `unauthenticated` for an address that this server did not sign, or that has expired. */
+  make(upload: Upload): Promise<string>;
+  /** Rejects `unauthenticated` for an address that this server did not sign, or that has expired. */
   require(
     upload: Omit<Upload, 'project'>,
     query: { project: string; expires: string; signature: string },
-  ): Upload;
+  ): Promise<Upload>;
 }
 
 /** `epochOf` gives how often the tokens of a project were revoked. */
 export function uploadLinks(
   secret: Uint8Array,
-  { now = Date.now, epochOf = () => 0 }: { now?: () => number; epochOf?: (project: string) => number } = {},
+  {
+    now = Date.now,
+    epochOf = async () => 0,
+  }: { now?: () => number; epochOf?: (project: string) => Promise<number> } = {},
 ): UploadLinks {
-  const sign = ({ project, template, hash }: Upload, expires: string) =>
-    createHmac('sha256', secret)
-      .update(
-        inEpoch(JSON.stringify(['template-upload', project, template, hash, expires]), epochOf(project)),
-      )
+  async function sign({ project, template, hash }: Upload, expires: string): Promise<string> {
+    const text = JSON.stringify(['template-upload', project, template, hash, expires]);
+    return createHmac('sha256', secret)
+      .update(inEpoch(text, await epochOf(project)))
       .digest('base64url');
+  }
   return {
-    make(upload) {
+    async make(upload) {
       const expires = String(now() + VALID_MS);
       const query = new URLSearchParams({
         project: upload.project,
         expires,
-        signature: sign(upload, expires),
+        signature: await sign(upload, expires),
       });
       return `/templates/${encodeURIComponent(upload.template)}/files/${upload.hash}?${query.toString()}`;
     },
-    require({ template, hash }, { project, expires, signature }) {
+    async require({ template, hash }, { project, expires, signature }) {
       const upload = { project, template, hash };
       // Compares the text, because several texts decode to the same bytes.
       const given = Buffer.from(signature);
-      const expected = Buffer.from(sign(upload, expires));
+      const expected = Buffer.from(await sign(upload, expires));
       if (given.length !== expected.length || !timingSafeEqual(given, expected))
         throw new CayError('unauthenticated', 'The signature of this address is not valid');
       if (!(Number(expires) > now())) throw new CayError('unauthenticated', 'This address has expired');

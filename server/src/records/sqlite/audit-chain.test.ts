@@ -5,8 +5,9 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openEventLog, type EventLogOptions } from './event-log.ts';
-import { GENESIS, chainHash, hex, type Link, type StoredEvent } from '../../records/events/chain.ts';
+import { GENESIS, chainHash, hex, type Link, type StoredEvent } from '../events/chain.ts';
+import type { EventLogOptions } from '../events/event-log.ts';
+import { openSqliteEvents } from './open-events.ts';
 
 let directory: string;
 let path: string;
@@ -18,11 +19,23 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
-function fill(count: number, options: EventLogOptions = {}): string {
-  const log = openEventLog(path, { key, ...options });
+async function openEventLog(at: string, options: Partial<EventLogOptions>) {
+  const now = options.now ?? Date.now;
+  const { log, close } = await openSqliteEvents(at, {
+    key,
+    now,
+    ageing: now,
+    onError: (error) => expect.unreachable(String(error)),
+    ...options,
+  });
+  return { ...log, close };
+}
+
+async function fill(count: number, options: Partial<EventLogOptions> = {}): Promise<string> {
+  const log = await openEventLog(path, { key, ...options });
   for (let i = 0; i < count; i++)
-    log.append({ type: 'file.written', sandbox: `s${i % 3}`, data: { path: `/tmp/${i}` } });
-  log.close();
+    await log.append({ type: 'file.written', sandbox: `s${i % 3}`, data: { path: `/tmp/${i}` } });
+  await log.close();
   return path;
 }
 
@@ -35,12 +48,12 @@ function edit<T>(work: (sqlite: DatabaseSync) => T): T {
   }
 }
 
-async function verify(options: EventLogOptions = {}) {
-  const log = openEventLog(path, { key, ...options });
+async function verify(options: Partial<EventLogOptions> = {}) {
+  const log = await openEventLog(path, { key, ...options });
   try {
     return await log.verify();
   } finally {
-    log.close();
+    await log.close();
   }
 }
 
@@ -111,16 +124,16 @@ const operations: fc.Arbitrary<Operation> = fc.oneof(
 
 describe('the chain of events', () => {
   it('is intact after restarts, and reports its head', async () => {
-    fill(1500);
+    await fill(1500);
     const first = await verify();
     expect(first).toMatchObject({ ok: true, events: 1500, first: 1, last: 1500, pruned: 0, sealed: true });
     expect(first.head).toMatch(/^[0-9a-f]{64}$/);
-    fill(10);
+    await fill(10);
     expect(await verify()).toMatchObject({ ok: true, events: 1510, last: 1510 });
   });
 
   it('reports which event was changed, removed, inserted or moved', async () => {
-    fill(COUNT);
+    await fill(COUNT);
     const good = edit((sqlite) => sqlite.prepare('SELECT * FROM events').all());
     await fc.assert(
       fc.asyncProperty(operations, async (operation) => {
@@ -138,7 +151,7 @@ describe('the chain of events', () => {
   });
 
   it('cannot be recomputed without the key of the installation', async () => {
-    fill(1200);
+    await fill(1200);
     edit((sqlite) => {
       sqlite.exec("UPDATE events SET sandbox = 'another' WHERE id = 7");
       rehash(sqlite, 7);
@@ -159,7 +172,7 @@ describe('the chain of events', () => {
   });
 
   it('detects that its last events are missing', async () => {
-    fill(20);
+    await fill(20);
     edit((sqlite) => sqlite.exec('DELETE FROM events WHERE id > 15'));
     expect(await verify()).toMatchObject({ ok: false, last: 15, broken: { id: 16 } });
     edit((sqlite) => sqlite.exec('UPDATE sqlite_sequence SET seq = 15'));
@@ -167,36 +180,36 @@ describe('the chain of events', () => {
   });
 
   it('prunes the oldest of the project that has too many, and of no other, and stays intact', async () => {
-    const log = openEventLog(path, { key, keep: { events: 50 } });
+    const log = await openEventLog(path, { key, keep: { events: 50 } });
     for (let i = 0; i < 700; i++) {
-      log.append({ type: 'call.failed', project: 'prj_noisy' });
-      if (i % 20 === 0) log.append({ type: 'file.written', project: 'prj_quiet', data: { i } });
-      if (i % 100 === 0) log.append({ type: 'pressure.changed' });
+      await log.append({ type: 'call.failed', project: 'prj_noisy' });
+      if (i % 20 === 0) await log.append({ type: 'file.written', project: 'prj_quiet', data: { i } });
+      if (i % 100 === 0) await log.append({ type: 'pressure.changed' });
     }
-    log.close();
-    const after = openEventLog(path, { key, keep: { events: 50 } });
-    expect(after.list({ project: 'prj_quiet' })).toHaveLength(35);
-    expect(after.list({ project: 'prj_quiet' })[0]?.data).toEqual({ i: 0 });
-    expect(after.list({ project: 'prj_noisy' })).toHaveLength(50);
+    await log.close();
+    const after = await openEventLog(path, { key, keep: { events: 50 } });
+    expect(await after.list({ project: 'prj_quiet' })).toHaveLength(35);
+    expect((await after.list({ project: 'prj_quiet' }))[0]?.data).toEqual({ i: 0 });
+    expect(await after.list({ project: 'prj_noisy' })).toHaveLength(50);
     const verdict = await after.verify();
     expect(verdict).toMatchObject({ ok: true, events: 92, last: 742, sealed: true });
     expect(verdict.gaps).toBeGreaterThan(10);
     // The chain continues after them.
-    after.append({ type: 'file.written', project: 'prj_quiet' });
+    await after.append({ type: 'file.written', project: 'prj_quiet' });
     expect(await after.verify()).toMatchObject({ ok: true, events: 93, last: 743 });
-    after.close();
+    await after.close();
     // Without the key it is a valid chain, but of an unknown origin.
     expect(await verify({ key: undefined, keep: {} })).toMatchObject({ ok: true, sealed: false });
   });
 
   it('detects a gap that was forged, moved or extended', async () => {
-    const gapped = () => {
-      const log = openEventLog(path, { key, keep: { events: 5 } });
+    const gapped = async () => {
+      const log = await openEventLog(path, { key, keep: { events: 5 } });
       for (let i = 0; i < 30; i++) {
-        log.append({ type: 'call.failed', project: 'prj_noisy' });
-        if (i % 10 === 0) log.append({ type: 'file.written', project: 'prj_quiet' });
+        await log.append({ type: 'call.failed', project: 'prj_noisy' });
+        if (i % 10 === 0) await log.append({ type: 'file.written', project: 'prj_quiet' });
       }
-      log.close();
+      await log.close();
     };
     const forgeries: ((sqlite: DatabaseSync) => void)[] = [
       // The second event of the quiet project is removed, and the gap before it is extended over it.
@@ -214,7 +227,7 @@ describe('the chain of events', () => {
     ];
     for (const forge of forgeries) {
       rmSync(path, { force: true });
-      gapped();
+      await gapped();
       expect(await verify({ keep: { events: 5 } })).toMatchObject({ ok: true });
       edit(forge);
       expect(await verify({ keep: { events: 5 } })).toMatchObject({ ok: false });
@@ -222,13 +235,13 @@ describe('the chain of events', () => {
   });
 
   it('detects a forged event also after those around it were pruned', async () => {
-    const written = (rounds: number, events: number) => {
-      const log = openEventLog(path, { key, keep: { events } });
+    const written = async (rounds: number, events: number) => {
+      const log = await openEventLog(path, { key, keep: { events } });
       for (let i = 0; i < rounds; i++) {
-        log.append({ type: 'call.failed', project: 'prj_noisy' });
-        if (i % 100 === 0) log.append({ type: 'file.written', project: 'prj_quiet', data: { i } });
+        await log.append({ type: 'call.failed', project: 'prj_noisy' });
+        if (i % 100 === 0) await log.append({ type: 'file.written', project: 'prj_quiet', data: { i } });
       }
-      log.close();
+      await log.close();
     };
     const forgeries: ((sqlite: DatabaseSync) => void)[] = [
       // An event is removed, and replaced by a gap without a seal.
@@ -256,10 +269,10 @@ describe('the chain of events', () => {
     ];
     for (const forge of forgeries) {
       rmSync(path, { force: true });
-      written(1200, 5000);
+      await written(1200, 5000);
       edit(forge);
-      written(10, 50);
-      written(10, 50);
+      await written(10, 50);
+      await written(10, 50);
       expect(await verify({ keep: { events: 50 } })).toMatchObject({ ok: false });
     }
   });
@@ -267,12 +280,12 @@ describe('the chain of events', () => {
   it('stays intact when the oldest are pruned, by number and by age', async () => {
     let nowMs = 1000;
     const now = () => nowMs;
-    fill(2500, { keep: { events: 300 }, now });
+    await fill(2500, { keep: { events: 300 }, now });
     const byNumber = await verify();
     expect(byNumber).toMatchObject({ ok: true, last: 2500, pruned: 2200, events: 300 });
     nowMs += 10_000;
-    fill(5, { now });
-    fill(0, { keep: { ageMs: 5000 }, now });
+    await fill(5, { now });
+    await fill(0, { keep: { ageMs: 5000 }, now });
     const byAge = await verify({ keep: { ageMs: 5000 }, now });
     expect(byAge).toMatchObject({ ok: true, last: 2505, pruned: 2500, events: 5 });
     // The anchor of the pruned events cannot be changed either.
@@ -286,15 +299,15 @@ describe('the chain of events', () => {
                    sandbox TEXT, key TEXT, data TEXT NOT NULL) STRICT; CREATE INDEX events_sandbox ON events (sandbox, id);
                    INSERT INTO events (id, at, type, data) VALUES (41, 1, 'old', '{}'), (42, 2, 'old', '{"a":1}')`),
     );
-    fill(1);
+    await fill(1);
     expect(await verify()).toMatchObject({ ok: true, events: 3, first: 41, last: 43, pruned: 40 });
   });
 
   it('is exported with its hashes', async () => {
     let nowMs = 0;
-    const log = openEventLog(path, { key, now: () => nowMs });
+    const log = await openEventLog(path, { key, now: () => nowMs });
     for (nowMs = 1; nowMs <= 1200; nowMs++)
-      log.append({ type: nowMs % 2 ? 'odd' : 'even', sandbox: 's', key: nowMs % 3 ? 'k' : null });
+      await log.append({ type: nowMs % 2 ? 'odd' : 'even', sandbox: 's', key: nowMs % 3 ? 'k' : null });
     const all = await Array.fromAsync(log.export({}));
     expect(all).toHaveLength(1200);
     expect(all.at(-1)!.hash).toBe((await log.verify()).head);
@@ -319,26 +332,26 @@ describe('the chain of events', () => {
         .map(({ atMs }) => atMs),
     );
     expect(await Array.fromAsync(log.export({ sandbox: 'none' }))).toEqual([]);
-    log.close();
+    await log.close();
   });
 
   it('bounds the data of an event', async () => {
-    const log = openEventLog(path, { key });
-    log.append({
+    const log = await openEventLog(path, { key });
+    await log.append({
       type: 'big',
       data: { text: 'x'.repeat(1e6), list: Array.from({ length: 1e5 }, (_, i) => i) },
     });
-    log.append({
+    await log.append({
       type: 'bigger',
       data: Object.fromEntries(
         Array.from({ length: 1e4 }, (_, i) => [`${i}${'k'.repeat(600)}`, 'v'.repeat(600)]),
       ),
     });
-    for (const { data } of log.list({})) {
+    for (const { data } of await log.list({})) {
       expect(JSON.stringify(data).length).toBeLessThan(20_000);
       expect(data['truncated']).toBe(true);
     }
     expect((await log.verify()).ok).toBe(true);
-    log.close();
+    await log.close();
   });
 });

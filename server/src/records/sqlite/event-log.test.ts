@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { openEventLog } from './event-log.ts';
+import { openSqliteEvents } from './open-events.ts';
 
 describe('the event log', () => {
-  it('lists what belongs to a project, to a sandbox, or to both, in order and in pages', () => {
+  it('lists what belongs to a project, to a sandbox, or to both, in order and in pages', async () => {
     const name = fc.constantFrom('a', 'b', 'c');
     const event = fc.record({
       project: fc.option(name, { nil: null }),
@@ -13,10 +13,15 @@ describe('the event log', () => {
       { after: fc.nat(30), project: name, sandbox: name, limit: fc.integer({ min: 1, max: 30 }) },
       { requiredKeys: [] },
     );
-    fc.assert(
-      fc.property(fc.array(event, { maxLength: 30 }), query, (events, asked) => {
-        const log = openEventLog(':memory:');
-        for (const { project, sandbox } of events) log.append({ type: 't', project, sandbox });
+    await fc.assert(
+      fc.asyncProperty(fc.array(event, { maxLength: 30 }), query, async (events, asked) => {
+        const { log, close } = await openSqliteEvents(':memory:', {
+          key: undefined,
+          now: Date.now,
+          ageing: Date.now,
+          onError: (error) => expect.unreachable(String(error)),
+        });
+        for (const { project, sandbox } of events) await log.append({ type: 't', project, sandbox });
         const expected = events
           .map((one, index) => ({ ...one, id: index + 1 }))
           .filter(({ id, project, sandbox }) => {
@@ -28,10 +33,10 @@ describe('the event log', () => {
             );
           })
           .slice(0, asked.limit ?? 1000);
-        expect(log.list(asked).map(({ id, project, sandbox }) => ({ project, sandbox, id }))).toEqual(
+        expect((await log.list(asked)).map(({ id, project, sandbox }) => ({ project, sandbox, id }))).toEqual(
           expected,
         );
-        log.close();
+        await close();
       }),
     );
   });

@@ -1,0 +1,138 @@
+/** Control planes on one PostgreSQL database and one backend: a server that is killed, and two at once. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { postgresMissing, startPostgres, type TestPostgres } from '../../../test/support/postgres.ts';
+import type { Backend } from '../backends/backend.ts';
+import { ignoreFailure } from '../lib/in-background.ts';
+import { openServerLeases } from '../records/leases/server-leases.ts';
+import { openRecords } from '../records/open-records.ts';
+import { openInstallationKey } from '../records/sealing/installation-key.ts';
+import { openControl } from './open-control.ts';
+import type { Principal } from './tenants/principal.ts';
+import { asked, memoryBackend, stuckBackend, type MemoryBackend } from './testing/test-control.ts';
+
+const missing = postgresMissing();
+if (missing) console.warn(`skipped: several servers on PostgreSQL: ${missing}`);
+
+describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () => {
+  let postgres: TestPostgres;
+  let directory: string;
+  let database: string;
+  let backend: MemoryBackend;
+  const opened: { close(): Promise<void> }[] = [];
+  beforeAll(async () => {
+    postgres = await startPostgres();
+  });
+  afterAll(() => postgres.stop());
+  beforeEach(async () => {
+    directory = mkdtempSync(join(tmpdir(), 'cay-servers-'));
+    database = await postgres.createDatabase();
+    backend = memoryBackend();
+  });
+  afterEach(async () => {
+    for (const { close } of opened.splice(0)) await close().catch(ignoreFailure);
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  /** A server with a data directory of its own, or of an earlier one. */
+  async function server(name: string, on: Backend = backend) {
+    const errors: unknown[] = [];
+    const onError = (error: unknown) => void errors.push(error);
+    const own = mkdtempSync(join(directory, `${name}-`));
+    const data = join(directory, name);
+    const records = await openRecords({
+      directory: own,
+      database,
+      box: openInstallationKey(directory),
+      onError,
+    });
+    const leases = await openServerLeases(records, await made(data), onError);
+    const project = (await records.projects.byName('default')) ?? (await records.projects.create('default'));
+    const control = await openControl({
+      backend: on,
+      records,
+      leases: leases!,
+      previewUrl: (id, port) => `http://${port}-${id}.localhost/`,
+      directories: { logs: join(own, 'logs'), buildFiles: join(own, 'build-files') },
+      onError,
+    });
+    opened.push(control);
+    const principal: Principal = { project: project.id, key: null, role: 'admin' };
+    /** Its connections are gone, and its leases stay as they are. */
+    const kill = () => records.close();
+    return { control, records, principal, errors, kill };
+  }
+
+  async function made(path: string): Promise<string> {
+    const { mkdir } = await import('node:fs/promises');
+    await mkdir(path, { recursive: true });
+    return path;
+  }
+
+  it('do all that is done on SQLite: create, run, snapshot, fork, roll back, remove', async () => {
+    const { control, principal, errors, records } = await server('one');
+    const { sandbox } = await control.create(principal, asked({ name: 'box' }), { idempotencyKey: 'k' });
+    const again = await control.create(principal, asked({ name: 'box' }), { idempotencyKey: 'k' });
+    expect(again).toMatchObject({ created: false, sandbox: { id: sandbox.id } });
+    const { files } = await control.files(principal, 'box');
+    await files.write('/home/user/a', Buffer.from('one'));
+    const turn = await control.turn(principal, 'box', {});
+    await files.write('/home/user/a', Buffer.from('two'));
+    const forked = await control.fork(principal, 'box', { count: 2 });
+    expect(forked.sandboxes).toHaveLength(2);
+    await control.rollback(principal, 'box', { to: turn.turn! });
+    const { data } = await files.read('/home/user/a');
+    expect(Buffer.concat(await Array.fromAsync(data)).toString()).toBe('one');
+    for (const { id } of [sandbox, ...forked.sandboxes]) await control.remove(principal, id);
+    expect(await backend.list()).toEqual([]);
+    await expect
+      .poll(async () => (await records.events.list({})).map(({ type }) => type))
+      .toContain('sandbox.removed');
+    expect(await records.events.verify()).toMatchObject({ ok: true });
+    expect(errors).toEqual([]);
+  });
+
+  it('make one sandbox for one idempotency key and for one name, whichever of them is asked', async () => {
+    const [one, two] = [await server('one'), await server('two')];
+    const calls = Array.from({ length: 10 }, (_, n) => {
+      const { control, principal } = n % 2 ? one : two;
+      return control.create(principal, asked({ name: 'box' }), { idempotencyKey: 'same' });
+    });
+    const made = await Promise.all(calls);
+    expect(new Set(made.map(({ sandbox }) => sandbox.id)).size).toBe(1);
+    expect(made.filter(({ created }) => created)).toHaveLength(1);
+    expect(await backend.list()).toHaveLength(1);
+  });
+
+  it('do not change one sandbox at the same time', async () => {
+    const stuck = stuckBackend(backend, 'stop', false);
+    const [one, two] = [await server('one', stuck.backend), await server('two')];
+    const { sandbox } = await one.control.create(one.principal, asked());
+    void one.control.stop(one.principal, sandbox.id).catch(ignoreFailure);
+    await stuck.reached;
+    for (const change of [
+      () => two.control.stop(two.principal, sandbox.id),
+      () => two.control.turn(two.principal, sandbox.id, {}),
+      () => two.control.remove(two.principal, sandbox.id),
+    ])
+      await expect(change()).rejects.toMatchObject({ code: 'conflict', details: { sandbox: sandbox.id } });
+    // Reading and running commands go on.
+    expect((await two.control.get(two.principal, sandbox.id)).state).toBe('active');
+  });
+
+  it('take over what a killed run of the same data directory was at, at once', async () => {
+    const stuck = stuckBackend(backend, 'stop', true);
+    const first = await server('one', stuck.backend);
+    const { sandbox } = await first.control.create(first.principal, asked());
+    void first.control.stop(first.principal, sandbox.id).catch(ignoreFailure);
+    await stuck.reached;
+    await first.kill();
+    const begun = performance.now();
+    const next = await server('one');
+    await expect.poll(async () => (await next.control.get(next.principal, sandbox.id)).state).toBe('stopped');
+    await next.control.start(next.principal, sandbox.id);
+    expect(performance.now() - begun).toBeLessThan(10_000);
+  });
+});
