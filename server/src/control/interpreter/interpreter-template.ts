@@ -1,3 +1,4 @@
+// oxlint-disable typescript/await-thenable -- Not every driver of the records answers at once.
 /**
  * The template of the code interpreter: `base` with the kernel running in it. It is built when a project first
  * uses it, and again when a version of the server has another kernel. A template of that name that the project
