@@ -165,6 +165,19 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
       expect(kinds[2]!.chart!.elements).toMatchObject([
         { min: 1, first_quartile: 2, median: 3, third_quartile: 4, max: 4, outliers: [30] },
       ]);
+      const { results } = await sandbox.runCode(
+        'import pandas\npandas.DataFrame({"a": [1, 2], "b": ["x", None]})',
+        {
+          context,
+          timeoutMs: 120_000,
+        },
+      );
+      expect(results[0]!.data).toEqual({ a: [1, 2], b: ['x', null] });
+      expect(results[0]!.html).toContain('<table');
+      const image = 'from PIL import Image\nimage = Image.new("RGB", (4, 4))\n';
+      expect(await draw(`${image}image.show()`)).toHaveLength(1);
+      expect(await draw(`${image}image.save("/tmp/image.png")`)).toHaveLength(1);
+      expect(kinds[1]!.chart!.title).toBeNull();
       // The last figure is a result as well, and programs that are started draw as they always do.
       expect((await draw('plt.figure()')).map(({ isMainResult }) => isMainResult)).toEqual([true]);
       const started = await sandbox.runCode(
@@ -221,6 +234,48 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
         name: 'RangeError',
         value: 'far',
       });
+    });
+
+    it('runs code that is indented as a whole', async () => {
+      const { text, error } = await sandbox.runCode(`
+        def twice(n):
+            return n * 2
+
+        twice(21)
+      `);
+      expect([error, text]).toEqual([undefined, '42']);
+    });
+
+    it('imports modules and waits at the top, in JavaScript and TypeScript', async () => {
+      const js = (code: string) => sandbox.runCode(code, { language: 'js' });
+      const { logs } = await js(
+        "import { sep } from 'fs'\nimport { basename } from 'path'\nconsole.log(basename('/a/b'))",
+      );
+      expect(logs.stdout.join('')).toBe('b\n');
+      expect((await js("await Promise.resolve('a')")).text).toBe('a');
+      expect((await js('const held = await Promise.resolve(3)')).error).toBeUndefined();
+      expect((await js('held')).text).toBe('3');
+      expect((await sandbox.runCode('const n: number = 2; n', { language: 'ts' })).text).toBe('2');
+    });
+
+    it('has a context of Python and one of JavaScript from the start, and says where none can be', async () => {
+      const fresh = await Sandbox.create(platform().access);
+      try {
+        const languages = (await fresh.listCodeContexts()).map(({ language }) => language);
+        expect(languages).toEqual(['python', 'javascript']);
+        await expect(fresh.createCodeContext({ cwd: '/root' })).rejects.toThrow(/403/);
+      } finally {
+        await fresh.kill();
+      }
+    });
+
+    it('is there in a sandbox of any template', async () => {
+      const plain = await Sandbox.create('base', platform().access);
+      try {
+        expect((await plain.runCode('6 * 7')).text).toBe('42');
+      } finally {
+        await plain.kill();
+      }
     });
 
     it('has the environment of the sandbox, and of one run alone', async () => {

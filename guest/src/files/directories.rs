@@ -54,8 +54,7 @@ pub fn mkdir(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream
 
 /// Whether somebody else has made the directory since it was looked for.
 fn lost_race(path: &FilePath, error: &std::io::Error) -> bool {
-    sys::is(error, libc::EEXIST)
-        && matches!(path.stat(true), Ok(stat) if sys::kind(&stat) == libc::S_IFDIR)
+    sys::is(error, libc::EEXIST) && matches!(path.stat(true), Ok(stat) if sys::kind(&stat) == libc::S_IFDIR)
 }
 
 /// `symlink`: at `path`, pointing to `target`, which need not exist.

@@ -110,11 +110,6 @@ export function isKeyShape(secret: string): boolean {
   return SHAPE.test(secret);
 }
 
-/** Rejects what is not a key's secret at all, for those who are given one to use. */
-export function requireKeyShape(secret: string): void {
-  if (!SHAPE.test(secret)) throw new CayError('invalid_argument', 'An API key is "e2b_" and 40 hex digits');
-}
-
 /**
  * A secret that can be told again to whoever repeats the call that made the key, and is stored nowhere: it
  * takes the installation's secret and the caller's idempotency key, of which only a digest is kept.

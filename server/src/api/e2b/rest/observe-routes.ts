@@ -1,4 +1,3 @@
-// oxlint-disable typescript/await-thenable -- Not every driver of the records answers at once.
 /** What E2B's API tells of sandboxes beside what they are: readings of several, and logs. */
 import { CayError, type CayEvent, type Sandbox } from '@cay/sdk/protocol';
 import { z } from 'zod';

@@ -1,4 +1,3 @@
-// oxlint-disable typescript/await-thenable -- Not every driver of the records answers at once.
 /**
  * Names of snapshots. A name is a template of the project, `name` or `name:tag`; the id of a snapshot that has
  * one is the name with its tag, so that it stays the same when the name is given to a newer snapshot.

@@ -1,4 +1,3 @@
-// oxlint-disable typescript/await-thenable -- Not every driver of the records answers at once.
 /**
  * E2B's API for pauses, snapshots and forks. They include memory by default, and are refused where the
  * runtime cannot capture it.

@@ -103,7 +103,7 @@ function withoutImports(code) {
       rest = rest.slice(whole[0].length);
     }
     const space = /^\*\s*as\s+([\w$]+)/.exec(rest);
-    if (space) return `var ${space[1]} = ${loaded};${whole ? `var { ${names} } = ${space[1]};` : ''}`;
+    if (space) return `var ${space[1]} = ${loaded};${whole ? `var { ${names.join()} } = ${space[1]};` : ''}`;
     for (const one of rest.replace(/[{}]/g, '').split(',')) {
       const [from, to] = one.trim().split(/\s+as\s+/);
       if (from && from !== 'type') names.push(to ? `${from}: ${to}` : from);

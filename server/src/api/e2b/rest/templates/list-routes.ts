@@ -1,4 +1,3 @@
-// oxlint-disable typescript/await-thenable -- Not every driver of the records answers at once.
 /** Lists of templates, in E2B's API. */
 import { CayError, LimitsSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';

@@ -1,4 +1,3 @@
-// oxlint-disable typescript/await-thenable -- Not every driver of the records answers at once.
 /** Tags of templates, in E2B's API. */
 import { CayError, isCayError, type SnapshotId } from '@cay/sdk/protocol';
 import { z } from 'zod';

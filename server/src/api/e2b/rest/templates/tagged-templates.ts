@@ -1,4 +1,3 @@
-// oxlint-disable typescript/await-thenable -- Not every driver of the records answers at once.
 import { createHash } from 'node:crypto';
 import type { Template } from '@cay/sdk/protocol';
 import type { Control } from '../../../../control/control.ts';
