@@ -32,8 +32,6 @@ export interface Cgroup {
    * controlled here.
    */
   readonly memoryPath: string | undefined;
-  /** Where programs look for that directory. */
-  readonly memoryShownAt: string;
   /** Creates the group if it does not exist. */
   create(limits: CgroupLimits): Promise<void>;
   /**

@@ -123,7 +123,6 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
     ociPath: atRoot ? `/${prefix}/${name}` : `${prefix}/${name}`,
     joinPaths,
     memoryPath: memory,
-    memoryShownAt: '/sys/fs/cgroup/memory',
     create: async (limits) => {
       const made = joinPaths.map(files.makeGroup);
       const fresh = made.every(Boolean);

@@ -123,7 +123,6 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
     ociPath: `/${prefix}/${name}`,
     joinPaths: [dir],
     memoryPath: having('memory'),
-    memoryShownAt: '/sys/fs/cgroup',
     create: async (limits) => {
       const fresh = files.makeGroup(dir);
       // A new group has no limits, so "unlimited" need not be written.

@@ -19,7 +19,6 @@ const container: Bundled = {
   cgroup: {
     ociPath: '/cay/i1',
     memoryPath: '/sys/fs/cgroup/memory/cay/i1',
-    memoryShownAt: '/sys/fs/cgroup/memory',
   } as Cgroup,
 };
 const traits: BundleTraits = {
@@ -84,7 +83,6 @@ describe('buildBundle()', () => {
     expect(binds.map(({ source, destination }) => [source, destination])).toEqual([
       ['/sys/devices/system/cpu', '/sys/devices/system/cpu'],
       ['/sys/kernel/mm/transparent_hugepage', '/sys/kernel/mm/transparent_hugepage'],
-      ['/sys/fs/cgroup/memory/cay/i1', '/sys/fs/cgroup/memory'],
       ['/usr', '/usr'],
       ['/data/i1/socket', '/run/cay'],
       ['/sys/fs/cgroup/memory/cay/i1', '/run/cay/cgroup'],

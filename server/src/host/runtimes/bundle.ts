@@ -202,10 +202,6 @@ function mounts(container: Bundled, traits: BundleTraits): Mount[] {
     // Counts as memory of the sandbox, which is the bound.
     tmpfs('/dev/shm', ['nosuid', 'noexec', 'nodev', 'mode=1777']),
     ...(traits.sharesKernel ? hostSys() : ownKernel()),
-    // Language runtimes size their heaps by it: `/proc/meminfo` shows the memory of the whole machine.
-    ...(memoryPath === undefined
-      ? []
-      : [bind(memoryPath, container.cgroup!.memoryShownAt, ['ro', 'noexec'])]),
     tmpfs('/run', ['nosuid', 'nodev', 'mode=755']),
     // Otherwise it is part of the root, bounded like the rest of the disk and kept by snapshots.
     ...(container.readOnlyRoot ? [tmpfs('/tmp', ['nosuid', 'nodev', 'mode=1777'])] : []),
