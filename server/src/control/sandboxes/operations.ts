@@ -12,7 +12,7 @@
  */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
-import { withLease } from '../../records/leases/current-lease.ts';
+import { withLease, withoutLease } from '../../records/leases/current-lease.ts';
 import type { HeldLease, LeaseHolder } from '../../records/leases/lease-holder.ts';
 import type { Records } from '../../records/records.ts';
 
@@ -68,7 +68,7 @@ export function openOperations({ records, leases, onError }: OperationsOptions):
       return await withLease(held.lease, task);
     } finally {
       // A lease that cannot be released expires.
-      await held.release().catch(onError);
+      await withoutLease(() => held.release()).catch(onError);
     }
   }
 
