@@ -3,8 +3,7 @@
  * 160 random bits, so nothing slower than SHA-256 is needed to make it unguessable.
  */
 import { createHash, createHmac, randomBytes } from 'node:crypto';
-import { CayError, isCayError, newId, type Key } from '@cay/sdk/protocol';
-import type { TableContext } from './table-context.ts';
+import { isCayError, newId, type Key } from '@cay/sdk/protocol';
 
 export interface NewKey {
   key: Key;
