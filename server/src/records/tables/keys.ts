@@ -4,6 +4,7 @@
  */
 import { createHash, createHmac, randomBytes } from 'node:crypto';
 import { isCayError, newId, type Key } from '@cay/sdk/protocol';
+import type { TableContext } from './table-context.ts';
 
 export interface NewKey {
   key: Key;
