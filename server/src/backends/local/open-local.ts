@@ -5,6 +5,7 @@
 import { chmod, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
+import type { Egress } from '../../egress/egress.ts';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { detectCgroups } from '../../host/cgroups/detect.ts';
 import type { HostResources } from '../../host/host-resources.ts';
@@ -37,6 +38,8 @@ export interface OpenLocalOptions extends Pick<
   'runtime' | 'policy' | 'poolSize' | 'poolTemplate' | 'startsAtOnce' | 'onSwept' | 'onError'
 > {
   dir: string;
+  /** What programs inside reach the network through. Absent: they reach nothing. */
+  egress?: Egress | undefined;
   /** How often what was left behind is looked for while serving. Default every minute; 0 is never. */
   sweepEveryMs?: number;
   /** The storage driver; chosen by what the disk is if absent. */
@@ -125,7 +128,7 @@ type Laid = Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' 
 
 /** The host's resources and the records of that directory. */
 export async function openPlatform(
-  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy'>,
+  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy' | 'egress'>,
 ): Promise<Laid> {
   const { dir, policy = DEFAULT_POLICY } = options;
   const installation = await installationName(dir);
@@ -144,7 +147,7 @@ export async function openPlatform(
     runcRuntime,
     ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : []),
   ];
-  const runtimes = makers.map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS }));
+  const runtimes = makers.map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS, egress: options.egress !== undefined }));
   let shift: Promise<ShiftProbe> | undefined;
   const resources: HostResources = {
     dir,
@@ -154,6 +157,7 @@ export async function openPlatform(
     guestBinary: guestBinary(),
     ranges: openIdRanges({ instancesDir: resolve(dir, 'instances') }),
     shift: () => (shift ??= probeShift(trees, join(dir, 'runtimes', 'probes', 'ids'), guestBinary())),
+    egress: options.egress,
     bootId: bootId(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));

@@ -76,7 +76,7 @@ export const ETC_FILES: Readonly<Record<string, string>> = {
     'protocols: files',
     'services: files',
   ),
-  'resolv.conf': lines('# A sandbox has no name server'),
+  'resolv.conf': lines('nameserver 127.0.0.53'),
   shells: lines('/bin/sh', '/bin/bash'),
   environment: '',
   fstab: '',
