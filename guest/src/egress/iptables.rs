@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 
-use super::netlink::Messages;
+use super::netlink;
 use crate::sys;
 
 const IPT_SO_SET_REPLACE: i32 = 64;
@@ -15,23 +15,15 @@ const ERROR: usize = ENTRY + 64;
 /// The hooks of the table `nat`: before routing, arriving, leaving, after routing.
 const HOOKS: u32 = 0b11011;
 const ACCEPT: i32 = -2;
-const INVERT_DESTINATION: u8 = 8;
+const INVERT_DESTINATION: u8 = 0x10;
 const WITH_PORT: u32 = 2;
-const LOOPBACK_INDEX: u32 = 1;
 /// Entries that the table has before; their counters are handed back.
 const MAX_COUNTERS: usize = 64;
 
 /// Every address becomes one of the loopback device: two halves, each with an address of its own in it.
 pub fn make_all_local() -> Result<(), i32> {
     for address in [Ipv4Addr::new(100, 64, 0, 1), Ipv4Addr::new(198, 18, 0, 1)] {
-        let mut fixed = vec![libc::AF_INET as u8, 1, 0, 0];
-        fixed.extend(LOOPBACK_INDEX.to_ne_bytes());
-        let mut messages = Messages::default();
-        messages.add(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_ACK, &fixed, |attributes| {
-            attributes.bytes(libc::IFA_ADDRESS, &address.octets());
-            attributes.bytes(libc::IFA_LOCAL, &address.octets());
-        });
-        messages.send(libc::NETLINK_ROUTE)?;
+        netlink::add_loopback_address(address, 1)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Netlink messages, as far as routes, addresses and packet rules need them.
 
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::sys;
@@ -7,6 +8,8 @@ use crate::sys;
 const HEADER: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NESTED: u16 = 0x8000;
+/// The kernel's number of the loopback device, in every network namespace.
+pub const LOOPBACK_INDEX: u32 = 1;
 
 /// Messages that are sent together.
 #[derive(Default)]
@@ -55,6 +58,18 @@ impl Messages {
         }
         Ok(())
     }
+}
+
+/// Gives the loopback device one more address.
+pub fn add_loopback_address(address: Ipv4Addr, prefix: u8) -> Result<(), i32> {
+    let mut fixed = vec![libc::AF_INET as u8, prefix, 0, 0];
+    fixed.extend(LOOPBACK_INDEX.to_ne_bytes());
+    let mut messages = Messages::default();
+    messages.add(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_ACK, &fixed, |attributes| {
+        attributes.bytes(libc::IFA_ADDRESS, &address.octets());
+        attributes.bytes(libc::IFA_LOCAL, &address.octets());
+    });
+    messages.send(libc::NETLINK_ROUTE)
 }
 
 /// A socket whose answers come within a second or not at all.

@@ -12,7 +12,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::netlink::{Attributes, Messages};
+use super::netlink::{self, Attributes, LOOPBACK_INDEX, Messages};
 use crate::sys;
 
 const TABLE: &str = "cay";
@@ -34,7 +34,6 @@ const NETWORK_HEADER: u32 = 1;
 const DESTINATION: u32 = 16;
 const ACCEPT: u32 = 1;
 const TCP_RESET: u32 = 1;
-const LOOPBACK_INDEX: u32 = 1;
 
 /// Assigns packets of TCP that are not for 127.0.0.0/8 to the socket there, and refuses them if nobody
 /// listens.
@@ -131,8 +130,10 @@ fn load(list: &mut Attributes, register: u32, value: &[u8]) {
     });
 }
 
-/// A route of the kind `local` for everything. More special ones, such as 127.0.0.0/8, stay as they are.
+/// A route of the kind `local` for everything. More special ones, such as 127.0.0.0/8, stay as they are. The
+/// C library takes a machine whose one address is 127.0.0.1 for one without IPv4, so there is another.
 pub fn make_all_local() -> Result<(), i32> {
+    netlink::add_loopback_address(Ipv4Addr::new(198, 18, 0, 1), 32)?;
     let (table, protocol, scope, kind) = (255, 4, 254, 2);
     let fixed = [libc::AF_INET as u8, 0, 0, 0, table, protocol, scope, kind, 0, 0, 0, 0];
     let mut messages = Messages::default();

@@ -40,8 +40,7 @@ export class StreamsOfGuest {
     this.#last = id;
     const request = decodeCborMap(payload);
     const op = request['op'];
-    if (typeof op !== 'string' || op.length > 64)
-      throw violation('a stream was opened without an operation');
+    if (typeof op !== 'string' || op.length > 64) throw violation('a stream was opened without an operation');
     if (this.#open >= MAX_STREAMS_OF_GUEST)
       throw violation(`the guest has more than ${MAX_STREAMS_OF_GUEST} streams open`);
     this.#open++;

@@ -147,7 +147,9 @@ export async function openPlatform(
     runcRuntime,
     ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : []),
   ];
-  const runtimes = makers.map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS, egress: options.egress !== undefined }));
+  const runtimes = makers.map((make) =>
+    make({ stateDir: join(dir, 'runtimes'), ids: IDS, egress: options.egress !== undefined }),
+  );
   let shift: Promise<ShiftProbe> | undefined;
   const resources: HostResources = {
     dir,
