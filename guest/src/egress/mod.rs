@@ -2,13 +2,11 @@
 //!
 //! A program asks the name server (`resolver`, `dns`), which asks the server and answers with an address that
 //! stands for the name (`names`). The program connects to that address. Its connection comes to the guest,
-//! by a redirect (`redirect`, by way of `nftables` or `iptables`) or because the guest listens there
-//! (`listeners`). The guest opens a stream to the server that says which name and port was meant.
+//! by a redirect (`redirect`, `nftables`) or because the guest listens there (`listeners`). The guest opens a stream to the server that says which name and port was meant.
 //!
 //! The server decides what is reached. Nothing here is a wall.
 
 pub mod dns;
-mod iptables;
 pub mod listeners;
 pub mod names;
 mod netlink;

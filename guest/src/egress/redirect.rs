@@ -12,29 +12,19 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::{iptables, nftables, sockets};
+use super::{nftables, sockets};
 use crate::sys;
 
-/// No usual program has it, and 127.0.0.1 is where gVisor redirects to.
+/// No usual program has it.
 pub const PORT: u16 = 65_053;
 
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_NET_RAW: u32 = 13;
 
-/// How the address that a program meant is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// The accepted socket has it.
-    Transparent,
-    /// The network stack remembers it.
-    Translated,
-}
-
 /// The socket that the connections come to. It does not listen until egress is on.
 pub struct Redirect {
     /// The socket.
     pub fd: OwnedFd,
-    way: Way,
 }
 
 impl Redirect {
@@ -42,7 +32,7 @@ impl Redirect {
     pub fn set_up() -> Option<Redirect> {
         // Anywhere else these would be somebody else's network.
         let alone = std::process::id() == 1 && only_loopback(&fs::read_to_string("/proc/net/dev").ok()?);
-        let made = if alone { transparent().or_else(|_| translated()).ok() } else { None };
+        let made = if alone { transparent().ok() } else { None };
         if std::process::id() == 1 {
             drop_rights();
         }
@@ -51,23 +41,12 @@ impl Redirect {
 
     /// The address and port that the program of an accepted connection meant.
     pub fn target(&self, accepted: &OwnedFd) -> Option<(Ipv4Addr, u16)> {
-        let found = match self.way {
-            Way::Transparent => sockets::local_address(accepted),
-            Way::Translated => sockets::original_address(accepted),
-        };
         // A program that connects to the guest's socket itself means nothing.
-        found.filter(|(address, _)| !address.is_loopback())
+        sockets::local_address(accepted).filter(|(address, _)| !address.is_loopback())
     }
 }
 
-/// gVisor: connections are redirected by its own iptables.
-fn translated() -> Result<Redirect, i32> {
-    iptables::make_all_local()?;
-    iptables::redirect_to(PORT)?;
-    Ok(Redirect { fd: sockets::bind_tcp(Ipv4Addr::LOCALHOST, PORT)?, way: Way::Translated })
-}
-
-/// Linux: packets are assigned to a transparent socket, without tracking connections, which would take
+/// Packets are assigned to a transparent socket, without tracking connections, which would take
 /// memory of the machine that no limit of the sandbox counts.
 fn transparent() -> Result<Redirect, i32> {
     let fd = sockets::bind_tcp(Ipv4Addr::LOCALHOST, PORT)?;
@@ -75,7 +54,7 @@ fn transparent() -> Result<Redirect, i32> {
     nftables::assign_to(Ipv4Addr::LOCALHOST, PORT)?;
     nftables::make_all_local()?;
     nftables::refuse_more_rules()?;
-    Ok(Redirect { fd, way: Way::Transparent })
+    Ok(Redirect { fd })
 }
 
 /// The lines after the two of the heading name the devices.

@@ -5,8 +5,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::sys;
 
-const SO_ORIGINAL_DST: i32 = 80;
-
 fn to_sockaddr(address: Ipv4Addr, port: u16) -> libc::sockaddr_in {
     // SAFETY: all zeros is an address.
     let mut raw: libc::sockaddr_in = unsafe { std::mem::zeroed() };
@@ -67,17 +65,6 @@ pub fn local_address(fd: &OwnedFd) -> Option<(Ipv4Addr, u16)> {
     let mut size = size_of_val(&raw) as u32;
     // SAFETY: the address lives for the call and has the size that is given.
     let result = unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut raw).cast(), &mut size) };
-    if result < 0 { None } else { from_sockaddr(&raw) }
-}
-
-/// Where a connection went before it was redirected.
-pub fn original_address(fd: &OwnedFd) -> Option<(Ipv4Addr, u16)> {
-    let mut raw = to_sockaddr(Ipv4Addr::UNSPECIFIED, 0);
-    let mut size = size_of_val(&raw) as u32;
-    // SAFETY: the address lives for the call and has the size that is given.
-    let result = unsafe {
-        libc::getsockopt(fd.as_raw_fd(), libc::SOL_IP, SO_ORIGINAL_DST, (&raw mut raw).cast(), &mut size)
-    };
     if result < 0 { None } else { from_sockaddr(&raw) }
 }
 

@@ -58,9 +58,9 @@ const NAMING = ['CAP_SYS_ADMIN'] as const;
 /**
  * For the guest only, where egress is on: with them it brings connections to itself, in the network namespace
  * of the sandbox, which has no network card. The guest drops them before it runs anything, from the bounding
- * set too. gVisor takes the rules by way of a raw socket.
+ * set too. Not in gVisor, which cannot restore the memory of a sandbox that redirects.
  */
-const REDIRECTING = { shared: ['CAP_NET_ADMIN'], own: ['CAP_NET_ADMIN', 'CAP_NET_RAW'] } as const;
+const REDIRECTING = ['CAP_NET_ADMIN'] as const;
 
 /** Paths that reveal the machine, its disks and its other tenants. Programs work without them. */
 const MASKED_PATHS = [
@@ -138,7 +138,7 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
   const capabilities = [
     ...CAPABILITIES,
     ...(traits.sharesKernel ? [] : NAMING),
-    ...(traits.redirects ? REDIRECTING[traits.sharesKernel ? 'shared' : 'own'] : []),
+    ...(traits.redirects && traits.sharesKernel ? REDIRECTING : []),
   ];
   const user = userNamespace(container, traits);
   const mapping = [{ containerID: 0, hostID: ids.hostId, size: ids.size }];

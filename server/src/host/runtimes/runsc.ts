@@ -33,8 +33,6 @@ export function runscRuntime(options: OciOptions): Runtime {
         '--overlay2=none',
         // The guest connects to a socket of the host.
         '--host-uds=open',
-        // Otherwise it withholds the right that the guest sets the redirect up with.
-        ...(options.egress ? ['--net-raw'] : []),
       ],
       flagsWithoutCgroup: ['--ignore-cgroups'],
       hint: 'Install runsc (gVisor) 20230621 or newer',
