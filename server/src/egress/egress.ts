@@ -33,7 +33,7 @@ export interface Egress {
 }
 
 export interface EgressLookup {
-  /** As the program asked for it. At most 255 bytes of anything. */
+  /** In lower case, without a dot at the end: labels of 1 to 63 of `a-z0-9-_`, at most 253 bytes in all. */
   readonly name: string;
 }
 
