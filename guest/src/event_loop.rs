@@ -4,6 +4,8 @@ use std::os::fd::AsRawFd;
 
 use crate::commands::Commands;
 use crate::commands::spawn::Spawner;
+use crate::egress::Egress;
+use crate::egress::redirect::Redirect;
 use crate::guest::Guest;
 use crate::poller::Poller;
 use crate::sys;
@@ -26,14 +28,15 @@ pub fn run(endpoint: Endpoint) -> Result<End, String> {
         move |errno: i32| format!("Cannot {what}: {}", std::io::Error::from_raw_os_error(errno))
     };
     prepare_process();
+    let egress = Egress::new(Redirect::set_up());
     let nofile = raise_open_files();
     let signals = block_signals().map_err(said("watch for signals"))?;
     let poke = sys::eventfd().map_err(said("make an event descriptor"))?;
     let spawner = Spawner::new(poke.as_raw_fd(), nofile).map_err(said("open /dev/null"))?;
     let tasks = Tasks::new(Bell::new(poke.as_raw_fd()));
     let poller = Poller::new().map_err(said("make an epoll set"))?;
-    let mut guest =
-        Guest::new(endpoint, poller, Commands::new(spawner), tasks, poke, signals).map_err(said("listen"))?;
+    let mut guest = Guest::new(endpoint, poller, Commands::new(spawner), tasks, egress, poke, signals)
+        .map_err(said("listen"))?;
     let mut ready = Vec::with_capacity(64);
     while !guest.over {
         guest.turn(&mut ready);

@@ -1,8 +1,9 @@
-//! Connections to a port inside.
+//! Connections to a port inside, and connections of programs inside that are carried to the server.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use crate::egress::{Counted, sockets};
 use crate::failure::Failure;
 use crate::poller::{Poller, Token};
 use crate::sys;
@@ -23,6 +24,8 @@ pub struct Forward {
     shut: bool,
     eof: bool,
     watched: Option<(bool, bool)>,
+    /// Present if a program inside has connected, and not the server.
+    carried: Option<Counted>,
     /// It waits in the queue of ready streams.
     pub queued: bool,
 }
@@ -87,10 +90,41 @@ impl Forward {
             shut: false,
             eof: false,
             watched: None,
+            carried: None,
             queued: false,
         };
         forward.watch(false, true, poller);
         Ok(forward)
+    }
+
+    /// A connection that a program inside has made. What it sends goes out before the server has connected.
+    pub fn carry(stream: u32, port: u16, fd: OwnedFd, carried: Counted) -> Forward {
+        Forward {
+            stream,
+            port,
+            fd,
+            connected: true,
+            second: false,
+            queue: VecDeque::new(),
+            they_ended: false,
+            shut: false,
+            eof: false,
+            watched: None,
+            carried: Some(carried),
+            queued: false,
+        }
+    }
+
+    /// Whether a program inside has connected, and not the server.
+    pub fn is_carried(&self) -> bool {
+        self.carried.is_some()
+    }
+
+    /// Ends it before its time. A program inside sees a reset, not an end that looks like the end of the data.
+    pub fn abort(self) {
+        if self.carried.is_some() {
+            sockets::reset(self.fd);
+        }
     }
 
     fn watch(&mut self, read: bool, write: bool, poller: &Poller) {
@@ -144,7 +178,11 @@ impl Forward {
         };
         let mut readable = !self.eof && connection.may_send(self.stream);
         if readable && room {
-            let length = buffer.len().min(MAX_DATA);
+            let mut length = buffer.len().min(MAX_DATA);
+            if self.carried.is_some() {
+                // The credit of a stream that the guest has opened may not be overdrawn.
+                length = length.min(connection.credit(self.stream).max(0) as usize);
+            }
             match sys::read(self.fd.as_raw_fd(), &mut buffer[..length]) {
                 Ok(Some(0)) => {
                     self.eof = true;

@@ -3,6 +3,7 @@
 pub mod bridge;
 pub mod commands;
 pub mod context;
+pub mod egress;
 pub mod event_loop;
 pub mod failure;
 pub mod files;

@@ -23,8 +23,18 @@ pub enum Token {
     Command(u64, u8),
     /// Output after the end of a command, which is discarded.
     Leftover(RawFd),
-    /// A connection to a port, by its stream.
+    /// A connection to a port, or a carried one, by its stream.
     Forward(u32),
+    /// The datagrams of the name server.
+    Questions,
+    /// The connections to the name server.
+    Askers,
+    /// One of them.
+    Asker(u32),
+    /// The socket that connections are redirected to.
+    Redirected,
+    /// A listener on the address of a name.
+    Named(u32),
 }
 
 impl Token {
@@ -35,10 +45,15 @@ impl Token {
             Token::Signals => 2,
             Token::Poke => 3,
             Token::Door => 4,
+            Token::Questions => 5,
+            Token::Askers => 6,
+            Token::Redirected => 7,
             Token::Command(key, part) => (1 << 60) | (key << 3) | u64::from(part),
             Token::Leftover(fd) => (2 << 60) | fd as u64,
             Token::Forward(stream) => (3 << 60) | u64::from(stream),
             Token::Caller(number) => (4 << 60) | u64::from(number),
+            Token::Asker(number) => (5 << 60) | u64::from(number),
+            Token::Named(number) => (6 << 60) | u64::from(number),
         }
     }
 
@@ -49,10 +64,15 @@ impl Token {
             (0, 1) => Token::Listener,
             (0, 2) => Token::Signals,
             (0, 4) => Token::Door,
+            (0, 5) => Token::Questions,
+            (0, 6) => Token::Askers,
+            (0, 7) => Token::Redirected,
             (1, _) => Token::Command(rest >> 3, (rest & 7) as u8),
             (2, _) => Token::Leftover(rest as RawFd),
             (3, _) => Token::Forward(rest as u32),
             (4, _) => Token::Caller(rest as u32),
+            (5, _) => Token::Asker(rest as u32),
+            (6, _) => Token::Named(rest as u32),
             _ => Token::Poke,
         }
     }
@@ -147,6 +167,11 @@ mod tests {
             Token::Forward(u32::MAX),
             Token::Door,
             Token::Caller(u32::MAX),
+            Token::Questions,
+            Token::Askers,
+            Token::Asker(u32::MAX),
+            Token::Redirected,
+            Token::Named(u32::MAX),
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }

@@ -13,7 +13,7 @@ const MAX_PORTS: usize = 4096;
 pub type Listening = (u16, IpAddr);
 
 /// The listening ports, except the guest's own.
-pub fn listening(own: Option<u16>) -> BTreeSet<Listening> {
+pub fn listening(own: impl Fn(&Listening) -> bool) -> BTreeSet<Listening> {
     let mut found = BTreeSet::new();
     for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
         if let Ok(text) = fs::read_to_string(path) {
@@ -21,7 +21,7 @@ pub fn listening(own: Option<u16>) -> BTreeSet<Listening> {
                 text.lines()
                     .skip(1)
                     .filter_map(parse)
-                    .filter(|(port, _)| Some(*port) != own)
+                    .filter(|found| !own(found))
                     .take(MAX_PORTS - found.len().min(MAX_PORTS)),
             );
         }

@@ -21,6 +21,8 @@ pub enum Timer {
     Ports,
     /// Drop callers that have not proven their key in time.
     Callers,
+    /// Answer late lookups, and close what egress does not use.
+    Egress,
     /// Check the memory.
     Memory,
     /// Stop processes that still run in a frozen sandbox, with the number of the attempt.

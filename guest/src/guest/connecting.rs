@@ -64,7 +64,7 @@ impl Guest {
             ("protocol", 1.into()),
             ("version", env!("CARGO_PKG_VERSION").into()),
             ("boot", Value::Bytes(self.boot.to_vec())),
-            ("features", Value::Array(Vec::new())),
+            ("features", Value::Array(self.egress.features().iter().map(|name| (*name).into()).collect())),
         ]));
     }
 
@@ -74,6 +74,7 @@ impl Guest {
         self.connection = Connection::default();
         self.ready.clear();
         self.forget_held();
+        self.egress_lost();
         for (stream, handler) in std::mem::take(&mut self.handlers) {
             self.release(stream, handler);
         }
@@ -83,7 +84,8 @@ impl Guest {
         match handler {
             Handler::Reader(reader) => self.commands.detach(reader.key, stream),
             Handler::Task(mailbox) => mailbox.gone(),
-            Handler::Forward(_) | Handler::Ports(_) => {}
+            Handler::Forward(forward) => forward.abort(),
+            Handler::Ports(_) => {}
         }
     }
 
@@ -127,6 +129,7 @@ impl Guest {
             Event::Hello(hello) => {
                 self.backoff.reset();
                 self.configure(&hello);
+                self.egress_connected(hello.flag("egress"));
             }
             Event::Open(stream, request) => {
                 if let Err(failure) = self.open(stream, request) {
@@ -134,6 +137,9 @@ impl Guest {
                 }
             }
             Event::Message(stream, message) => {
+                if self.looked_up(stream, Some(&message)) {
+                    return;
+                }
                 if let Some(Handler::Reader(reader)) = self.handlers.get(&stream) {
                     if message.flag("closeStdin") {
                         self.commands.close_input(reader.key, &self.context.poller);
@@ -168,9 +174,12 @@ impl Guest {
                     forward.ended();
                     self.make_ready(stream);
                 }
-                _ => {}
+                _ => {
+                    self.looked_up(stream, None);
+                }
             },
             Event::Reset(stream) => {
+                self.looked_up(stream, None);
                 if let Some(handler) = self.handlers.remove(&stream) {
                     self.release(stream, handler);
                 }

@@ -64,6 +64,7 @@ impl Guest {
             }
             Timer::Drained(key) => self.commands.finish(key, &mut self.context),
             Timer::Callers => self.look_at_callers(),
+            Timer::Egress => self.look_at_egress(),
             Timer::Ports => self.look_at_ports(),
             Timer::Memory => {
                 self.context.memory.armed = false;
@@ -76,14 +77,15 @@ impl Guest {
 
     pub(super) fn look_at_ports(&mut self) {
         self.ports_armed = false;
-        let mut now = None;
+        if !self.handlers.values().any(|handler| matches!(handler, Handler::Ports(_))) {
+            return;
+        }
+        let now = self.listening();
         for (stream, handler) in &mut self.handlers {
             if let Handler::Ports(watcher) = handler {
                 self.ports_armed = true;
                 if self.connection.may_send(*stream) {
-                    if let Some(message) =
-                        watcher.changes(now.get_or_insert_with(|| ports::listening(self.callers.port())))
-                    {
+                    if let Some(message) = watcher.changes(&now) {
                         self.connection.message(*stream, &message);
                     }
                 }

@@ -1,6 +1,7 @@
 //! The guest: how it answers requests and handles events.
 
 mod connecting;
+mod egress;
 mod events;
 mod freezing;
 mod requests;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::commands::reader::{Reader, Step};
 use crate::commands::{Commands, request};
 use crate::context::Context;
+use crate::egress::Egress;
 use crate::failure::Failure;
 use crate::files;
 use crate::forward::{Forward, Outcome};
@@ -66,6 +68,7 @@ pub struct Guest {
     ready: VecDeque<u32>,
     commands: Commands,
     tasks: Tasks,
+    egress: Egress,
     ports_armed: bool,
     shutdown_at: Option<Instant>,
     frozen: Option<freezing::Frozen>,
@@ -87,6 +90,7 @@ impl Guest {
         poller: Poller,
         commands: Commands,
         tasks: Tasks,
+        egress: Egress,
         poke: OwnedFd,
         signals: OwnedFd,
     ) -> Result<Guest, i32> {
@@ -109,6 +113,7 @@ impl Guest {
             ready: VecDeque::new(),
             commands,
             tasks,
+            egress,
             ports_armed: false,
             shutdown_at: None,
             frozen: None,
@@ -145,6 +150,7 @@ impl Guest {
                 Token::Command(key, part) => self.commands.ready(key, part, &mut self.context),
                 Token::Leftover(fd) => self.commands.leftover(fd, &mut self.context.buffer),
                 Token::Forward(stream) => self.make_ready(stream),
+                token => self.egress_ready(token),
             }
         }
         while let Some(timer) = self.context.timers.due() {

@@ -35,7 +35,7 @@ impl Guest {
             }
             "ports" => {
                 let mut watcher = Watcher::default();
-                if let Some(message) = watcher.changes(&ports::listening(self.callers.port())) {
+                if let Some(message) = watcher.changes(&self.listening()) {
                     self.connection.message(stream, &message);
                 }
                 if request.flag("watch") {
@@ -94,6 +94,9 @@ impl Guest {
         let limit = |key| {
             settings.get(key).map(|_| settings.int(key).filter(|limit| *limit > 0).map(|limit| limit as u64))
         };
+        if settings.get("egress").is_some() {
+            self.switch_egress(settings.flag("egress"));
+        }
         if let Some(memory) = limit("memoryLimit") {
             self.context.memory.limit = memory;
             self.guard_memory();

@@ -94,7 +94,9 @@ impl Guest {
                             self.handlers.remove(&stream);
                         }
                         Outcome::Failed(failure) => {
-                            self.handlers.remove(&stream);
+                            if let Some(handler) = self.handlers.remove(&stream) {
+                                self.release(stream, handler);
+                            }
                             self.connection.reset(stream, &failure);
                         }
                     }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use crate::failure::Failure;
-use crate::transport::frame::{Broken, Header, INITIAL_CREDIT, Kind, Parsed, Parser};
+use crate::transport::frame::{Broken, Header, INITIAL_CREDIT, Kind, Parsed, Parser, STRICT_CREDIT};
 use crate::transport::write_queue::WriteQueue;
 use crate::value::Value;
 
@@ -47,12 +47,19 @@ struct Stream {
     we_ended: bool,
 }
 
+impl Stream {
+    fn new() -> Stream {
+        Stream { credit: INITIAL_CREDIT, window: INITIAL_CREDIT, owed: 0, they_ended: false, we_ended: false }
+    }
+}
+
 /// One connection.
 #[derive(Default)]
 pub struct Connection {
     parser: Parser,
     streams: HashMap<u32, Stream>,
     last_opened: u32,
+    last_of_ours: u32,
     greeted: bool,
     /// Frames to be written.
     pub out: WriteQueue,
@@ -69,6 +76,18 @@ impl Connection {
     /// The server's HELLO has come.
     pub fn greeted(&self) -> bool {
         self.greeted
+    }
+
+    /// Opens a stream, whose credit may not be overdrawn. `None` before the server's HELLO, and if too many are open.
+    pub fn open(&mut self, request: &Value) -> Option<u32> {
+        if !self.greeted || self.streams.len() >= MAX_STREAMS {
+            return None;
+        }
+        let id = self.last_of_ours.checked_add(2)?;
+        self.last_of_ours = id;
+        self.streams.insert(id, Stream { credit: STRICT_CREDIT, ..Stream::new() });
+        self.send_map(Kind::Open, id, request);
+        Some(id)
     }
 
     /// Takes bytes from the server and adds what they mean to `events`.
@@ -131,16 +150,7 @@ impl Connection {
                     self.send_map(Kind::Reset, id, &failure.to_value());
                     return Ok(());
                 }
-                self.streams.insert(
-                    id,
-                    Stream {
-                        credit: INITIAL_CREDIT,
-                        window: INITIAL_CREDIT,
-                        owed: 0,
-                        they_ended: false,
-                        we_ended: false,
-                    },
-                );
+                self.streams.insert(id, Stream::new());
                 events.push(Event::Open(id, request));
             }
             Kind::Message => {

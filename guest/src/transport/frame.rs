@@ -12,6 +12,9 @@ pub const MAX_DATA: usize = 131_072;
 /// What each direction of each stream may send at first.
 pub const INITIAL_CREDIT: i64 = 262_144;
 
+/// What we may send at first on a stream that we open.
+pub const STRICT_CREDIT: i64 = 65_536;
+
 /// The `type` byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

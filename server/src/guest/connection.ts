@@ -13,7 +13,9 @@ import { FrameParser, type FrameSink } from './frame-parser.ts';
 import { frameWriter, type FrameWriter } from './frame-writer.ts';
 import { parseHello, parseReset, type GuestHello } from './parse.ts';
 import { MESSAGE } from './receive-queue.ts';
+import { egressStreams, type EgressOfGuest } from './egress-streams.ts';
 import { GuestStream, cancelled, type StreamHost, type StreamOptions } from './stream.ts';
+import { StreamsOfGuest } from './streams-of-guest.ts';
 import { violation } from './violation.ts';
 
 /** What the server tells the guest in its hello. */
@@ -33,6 +35,8 @@ export interface ConnectOptions extends ServerHello {
   /** Timeout of the guest's hello. Default 10,000. */
   helloTimeoutMs?: number;
   signal?: AbortSignal;
+  /** What serves the lookups and connections of programs inside. Absent: egress is off. */
+  egress?: EgressOfGuest | undefined;
 }
 
 /** The rate is checked after so many frames, and limited to so many in a millisecond on average. */
@@ -40,6 +44,8 @@ const PACE_FRAMES = 1024;
 const FRAMES_PER_MS = 50;
 /** Timeout of the guest's answer to HANGUP. */
 const HANGUP_MS = 5_000;
+/** Streams of the guest that may have a large window at once. */
+const MAX_WIDE = 32;
 
 export class GuestConnection implements StreamHost, FrameSink {
   /** Resolves when the connection has ended. */
@@ -53,15 +59,17 @@ export class GuestConnection implements StreamHost, FrameSink {
   readonly #idleWaiters = new Set<() => void>();
   #nextStream = 1;
   #nextPing = 1;
-  #lastOfGuest = 0;
   #pacedAt = performance.now();
+  readonly #ofGuest: StreamsOfGuest;
+  readonly #wide = new Set<number>();
   #hello: GuestHello | undefined;
   #error: CayError | undefined;
   #resolveClosed!: () => void;
   #greeted: ((hello: GuestHello) => void) | undefined;
 
-  private constructor(transport: Duplex) {
+  private constructor(transport: Duplex, egress: EgressOfGuest | undefined) {
     this.#transport = transport;
+    this.#ofGuest = new StreamsOfGuest(egress && egressStreams(egress));
     this.closed = new Promise((resolve) => {
       this.#resolveClosed = resolve;
     });
@@ -85,8 +93,9 @@ export class GuestConnection implements StreamHost, FrameSink {
       pidsLimit,
       openFilesLimit,
       hostname,
+      egress,
     } = options;
-    const connection = new GuestConnection(transport);
+    const connection = new GuestConnection(transport, egress);
     const expired = () =>
       connection.fail(
         new CayError(
@@ -112,6 +121,7 @@ export class GuestConnection implements StreamHost, FrameSink {
         pidsLimit,
         openFilesLimit,
         hostname,
+        egress: egress ? true : undefined,
       };
       connection.send(FRAME.hello, 0, encodeCbor(hello));
       return connection;
@@ -224,8 +234,15 @@ export class GuestConnection implements StreamHost, FrameSink {
   }
 
   forget(stream: number): void {
-    this.#streams.delete(stream);
+    if (this.#streams.delete(stream)) this.#ofGuest.closed(stream);
+    this.#wide.delete(stream);
     this.onStreamChange();
+  }
+
+  mayWiden(stream: number): boolean {
+    if (this.#wide.size >= MAX_WIDE) return false;
+    this.#wide.add(stream);
+    return true;
   }
 
   onStreamChange(): void {
@@ -281,7 +298,7 @@ export class GuestConnection implements StreamHost, FrameSink {
       case FRAME.reset:
         return stream?.fail(parseReset(decodeCborMap(payload)));
       case FRAME.open:
-        return this.#refuse(id);
+        return this.#opened(id, payload);
       case FRAME.ping:
         return this.send(FRAME.pong, 0, Buffer.from(payload));
       case FRAME.pong:
@@ -297,15 +314,12 @@ export class GuestConnection implements StreamHost, FrameSink {
     this.#greeted?.(this.#hello);
   }
 
-  /** Guests may not open streams. Their numbers must ascend, so one number is enough to detect a reuse. */
-  #refuse(id: number): void {
-    if (id % 2 !== 0 || id <= this.#lastOfGuest) throw violation(`the guest opened stream ${id}`);
-    this.#lastOfGuest = id;
-    this.send(
-      FRAME.reset,
-      id,
-      encodeCbor({ code: 'unsupported', message: 'The server takes no streams from the guest' }),
-    );
+  #opened(id: number, payload: Buffer): void {
+    this.#ofGuest.open(id, payload, () => {
+      const stream = new GuestStream(this, id, { strict: true });
+      this.#streams.set(id, stream);
+      return stream;
+    });
   }
 
   #ponged(payload: Buffer): void {

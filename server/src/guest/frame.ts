@@ -7,6 +7,8 @@ export const MAX_PAYLOAD_BYTES = 1_048_576;
 export const MAX_DATA_BYTES = 131_072;
 /** The initial credit of each direction of each stream. */
 export const INITIAL_CREDIT = 262_144;
+/** The initial credit of the guest on streams that it opens itself. */
+export const STRICT_CREDIT = 65_536;
 export const MAX_STREAM = 0xffff_ffff;
 
 export const FRAME = {

@@ -30,6 +30,13 @@ export interface GuardedLimits {
   pidsLimit?: number | null;
 }
 
+/** What can be changed while the guest is connected. */
+export interface GuestSettings extends GuardedLimits {
+  /** Whether names and connections of programs are brought to the server. */
+  egress?: boolean;
+  hostname?: string;
+}
+
 export interface GuestClient extends GuestCommands {
   files(user: string): Files;
   readonly ports: Ports;
@@ -47,7 +54,7 @@ export interface GuestClient extends GuestCommands {
   stats(options?: CallOptions): Promise<GuestStats>;
   disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
   /** Changes the limits and the hostname of the hello; `null` lifts a limit. */
-  configure(settings: GuardedLimits & { hostname?: string }, options?: CallOptions): Promise<void>;
+  configure(settings: GuestSettings, options?: CallOptions): Promise<void>;
   /**
    * Makes the guest listen on a TCP port for clients that have the key; an earlier key becomes invalid.
    * Resolves with the port, which matters for port 0.

@@ -2,6 +2,7 @@
 import type { Socket } from 'node:net';
 import { CayError } from '@cay/sdk/protocol';
 import type { ServerHello } from './connection.ts';
+import type { EgressOfGuest } from './egress-streams.ts';
 import { dialledSocket } from './dialled-socket.ts';
 import { connectGuest } from './guest-client.ts';
 import { guestLink, type GuestLink, type GuestLinkOptions, type QuiesceOptions } from './guest-link.ts';
@@ -15,6 +16,8 @@ export interface ListenOptions extends Omit<GuestLinkOptions, 'sandbox'> {
   /** Default 0o600. */
   mode?: number;
   helloTimeoutMs?: number;
+  /** What serves the lookups and connections of programs inside. Absent: egress is off. */
+  egress?: EgressOfGuest | undefined;
 }
 
 export interface GuestListener extends Omit<GuestLink, 'adopt' | 'close' | 'quiesce'> {
@@ -28,7 +31,7 @@ export interface GuestListener extends Omit<GuestLink, 'adopt' | 'close' | 'quie
 const MAX_PENDING = 4;
 
 export async function listenForGuest(socketPath: string, options: ListenOptions): Promise<GuestListener> {
-  const { hello, owner, mode = 0o600, helloTimeoutMs, ...linkOptions } = options;
+  const { hello, owner, mode = 0o600, helloTimeoutMs, egress, ...linkOptions } = options;
   const link = guestLink({ ...linkOptions, sandbox: hello().sandbox });
   const pending = new Set<Socket>();
   const socket = dialledSocket(socketPath, {
@@ -47,7 +50,7 @@ export async function listenForGuest(socketPath: string, options: ListenOptions)
       oldest.destroy();
     }
     try {
-      link.adopt(await connectGuest(connection, { ...hello(), helloTimeoutMs }));
+      link.adopt(await connectGuest(connection, { ...hello(), helloTimeoutMs, egress }));
     } catch {
       // The transport is destroyed; a real guest redials.
     } finally {

@@ -9,7 +9,7 @@ import { connectGuest, type GuestClient } from './guest-client.ts';
 import { guestLink, type GuestLink } from './guest-link.ts';
 import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
-export interface RedialOptions extends ServerHello {
+export interface RedialOptions extends ServerHello, Pick<ConnectOptions, 'egress'> {
   /** Opens a byte stream to the guest. */
   dial(signal: AbortSignal): Promise<Duplex>;
   /** Replaces the dialled connection by a better one, or returns it. If it rejects, the guest is redialled. */

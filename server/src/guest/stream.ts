@@ -8,7 +8,7 @@
 import { CayError } from '@cay/sdk/protocol';
 import type { Buffer } from 'node:buffer';
 import { decodeCborMap, encodeCbor, type CborMap } from './cbor.ts';
-import { FRAME, INITIAL_CREDIT, MAX_DATA_BYTES, MAX_PAYLOAD_BYTES } from './frame.ts';
+import { FRAME, INITIAL_CREDIT, MAX_DATA_BYTES, MAX_PAYLOAD_BYTES, STRICT_CREDIT } from './frame.ts';
 import { MESSAGE, ReceiveQueue, type Received } from './receive-queue.ts';
 import { violation } from './violation.ts';
 import { ignoreFailure, inBackground } from '../lib/in-background.ts';
@@ -24,6 +24,8 @@ export interface StreamHost {
   onceDrained(wake: () => void): void;
   /** The stream is over: later frames for it are ignored. */
   forget(stream: number): void;
+  /** True if this stream may have a larger window, until it is over. */
+  mayWiden(stream: number): boolean;
   /** A stream became long-lived, so the connection may be idle now. */
   onStreamChange(): void;
   fail(error: CayError): void;
@@ -35,6 +37,11 @@ export interface StreamOptions {
   signal?: AbortSignal;
   /** Bytes taken before the guest is granted them again. */
   grantEvery?: number;
+  /**
+   * The stream was opened by the guest, which decides how many there are: it begins with less credit, which
+   * may not be overdrawn, and gets more when its bytes are taken fast.
+   */
+  strict?: boolean;
 }
 
 interface Waiter<T> {
@@ -43,6 +50,10 @@ interface Waiter<T> {
 }
 
 const GRANT_EVERY = 65_536;
+const STRICT_GRANT_EVERY = 16_384;
+/** A strict stream that has carried this much may have this much more credit. */
+const WIDE_AFTER = 262_144;
+const WIDE_CREDIT = 983_040;
 
 export class GuestStream {
   readonly id: number;
@@ -52,11 +63,13 @@ export class GuestStream {
 
   readonly #host: StreamHost;
   readonly #queue = new ReceiveQueue();
-  readonly #grantEvery: number;
+  #grantEvery: number;
+  readonly #strict: boolean;
+  #carried = 0;
   readonly #signal: AbortSignal | undefined;
   #reader: Waiter<StreamItem | undefined> | undefined;
   /** Bytes that the guest may still send, and bytes that were read but not granted again yet. */
-  #allowance = INITIAL_CREDIT;
+  #allowance: number;
   #taken = 0;
   /** Bytes that we may still send. */
   #credit = INITIAL_CREDIT;
@@ -72,7 +85,11 @@ export class GuestStream {
   constructor(host: StreamHost, id: number, options: StreamOptions = {}) {
     this.#host = host;
     this.id = id;
-    this.#grantEvery = Math.min(options.grantEvery ?? GRANT_EVERY, GRANT_EVERY);
+    this.#strict = options.strict ?? false;
+    this.#allowance = this.#strict ? STRICT_CREDIT : INITIAL_CREDIT;
+    this.#grantEvery = this.#strict
+      ? STRICT_GRANT_EVERY
+      : Math.min(options.grantEvery ?? GRANT_EVERY, GRANT_EVERY);
     this.#signal = options.signal;
     this.#signal?.addEventListener('abort', this.#aborted, { once: true });
   }
@@ -106,7 +123,7 @@ export class GuestStream {
 
   /** The next item, or undefined after the guest's END. Only one read may wait at a time. */
   read(): Promise<StreamItem | undefined> {
-    if (this.#taken >= this.#grantEvery && !this.over && !this.#theyEnded) this.#grant();
+    this.grantTaken();
     const entry = this.#queue.shift();
     if (entry) {
       const item = this.#decode(entry);
@@ -128,6 +145,21 @@ export class GuestStream {
   /** True if the next item is a message. */
   get messageIsNext(): boolean {
     return this.#queue.next === MESSAGE;
+  }
+
+  /** True if the guest has sent END. */
+  get hasEnded(): boolean {
+    return this.#theyEnded;
+  }
+
+  /** Grants what `takeNow` has taken, when enough has come together. */
+  grantTaken(): void {
+    if (this.#taken >= this.#grantEvery && !this.over && !this.#theyEnded) this.#grant();
+  }
+
+  /** Closes the connection: what the guest sent is against the protocol. */
+  break(error: CayError): void {
+    this.#host.fail(error);
   }
 
   /** True if every received item was read. */
@@ -227,6 +259,7 @@ export class GuestStream {
     if (this.#theyEnded) throw violation(`a frame came after END on stream ${this.id}`);
     if (first && this.#allowance <= 0) throw violation(`credit was overdrawn on stream ${this.id}`);
     this.#allowance -= bytes.length;
+    if (this.#strict && this.#allowance < 0) throw violation(`credit was overdrawn on stream ${this.id}`);
     const reader = this.#reader;
     if (!reader) {
       this.#queue.push(channel, bytes);
@@ -275,12 +308,21 @@ export class GuestStream {
   }
 
   #grant(): void {
-    const bytes = this.#taken;
+    const bytes = this.#taken + this.#widening();
     this.#taken = 0;
     this.#allowance += bytes;
     const payload = new Uint8Array(4);
     new DataView(payload.buffer).setUint32(0, bytes);
     this.#host.send(FRAME.credit, this.id, payload);
+  }
+
+  /** Credit beyond what was taken, once, for a stream that carries much. */
+  #widening(): number {
+    if (!this.#strict || this.#carried >= WIDE_AFTER) return 0;
+    this.#carried += this.#taken;
+    if (this.#carried < WIDE_AFTER || !this.#host.mayWiden(this.id)) return 0;
+    this.#grantEvery = GRANT_EVERY;
+    return WIDE_CREDIT;
   }
 
   #cannotSend(): CayError | undefined {

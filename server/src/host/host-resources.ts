@@ -1,4 +1,5 @@
 /** Everything that instances on this host share. Opened once, with the backend. */
+import type { Egress } from '../egress/egress.ts';
 import type { Cgroups } from './cgroups/cgroup.ts';
 import type { Runtime } from './runtimes/runtime.ts';
 import type { Snapshotter } from './snapshots/snapshotter.ts';
@@ -15,6 +16,8 @@ export interface HostResources {
   ranges: IdRanges;
   /** Whether instances can have id ranges of their own. Tested on the first call. */
   shift(): Promise<ShiftProbe>;
+  /** What programs inside reach the network through. Absent: they reach nothing. */
+  egress?: Egress | undefined;
   /** Identifies this boot of the machine; processes of another boot are gone. */
   bootId: string;
 }

@@ -1,3 +1,4 @@
+import { NAME_SERVER } from '../../guest/name-server.ts';
 import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 
 /**
@@ -74,6 +75,7 @@ export function containerConfig(id: SandboxId, spec: SandboxSpec, options: Conta
     HostConfig: {
       Runtime: options.runtime,
       NetworkMode: 'none',
+      Dns: [NAME_SERVER],
       IpcMode: 'private',
       CapDrop: ['ALL'],
       CapAdd: CAPABILITIES,

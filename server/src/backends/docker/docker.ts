@@ -10,6 +10,7 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import type { Egress } from '../../egress/egress.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import { allowsRuntime, preferredRuntime } from '../../policy/allow-runtime.ts';
@@ -52,6 +53,8 @@ export interface DockerOptions {
   policy?: Policy;
   /** Sandboxes started at the same time. Default 8; more makes each slower. */
   startsAtOnce?: number;
+  /** What programs inside reach the network through. Absent: they reach nothing. */
+  egress?: Egress | undefined;
 }
 
 export type DockerBackend = Backend & Resizing & Freezing & Probeable;
@@ -68,7 +71,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
   const containers = dockerContainers(client, installation);
   const { guestPath, baseImage = 'debian:stable-slim', policy = DEFAULT_POLICY } = options;
   const images = dockerImages(client, { installation, guestPath, baseImage, policy });
-  const guests = guestConnections(client, containers);
+  const guests = guestConnections(client, containers, options.egress);
   const starts = new Semaphore(options.startsAtOnce ?? 8);
   const changes = observationFeed();
   const closing = new AbortController();

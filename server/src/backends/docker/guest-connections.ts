@@ -1,4 +1,5 @@
 import type { SandboxId } from '@cay/sdk/protocol';
+import type { Egress } from '../../egress/egress.ts';
 import type { GuestLink } from '../../guest/guest-link.ts';
 import type { Guest } from '../../guest/guest.ts';
 import { redialling } from '../../guest/redialling-link.ts';
@@ -30,7 +31,11 @@ export interface GuestConnections {
 }
 
 /** A guest is reached through an exec that bridges its standard streams and the guest's socket. */
-export function guestConnections(client: DockerClient, containers: Containers): GuestConnections {
+export function guestConnections(
+  client: DockerClient,
+  containers: Containers,
+  egress: Egress | undefined,
+): GuestConnections {
   const live = new Map<SandboxId, GuestConnection>();
 
   function hangUp(id: SandboxId, reason: string): void {
@@ -47,6 +52,7 @@ export function guestConnections(client: DockerClient, containers: Containers): 
       const link = redialling({
         sandbox: id,
         incarnation,
+        egress: egress && { egress, sandbox: () => id },
         async dial(signal) {
           const action = `reach the guest of sandbox "${id}"`;
           if (!justStarted) await requireAccountFiles(client, container, { action, signal });

@@ -100,6 +100,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
     namespace,
     spares,
     directPort: settings.reach === 'direct' ? settings.directPort : undefined,
+    egress: options.egress,
     onError,
     async whyGone(id, incarnation) {
       const { phase, message, incarnation: now } = await look(id);

@@ -1,5 +1,6 @@
 import { CayError } from '@cay/sdk/protocol';
 import { requireImage } from '../../policy/allow-image.ts';
+import type { Egress } from '../../egress/egress.ts';
 import type { Policy } from '../../policy/policy.ts';
 import type { ClientOptions } from './client/kubernetes-client.ts';
 import type { TenancySettings } from './tenancy/tenancy.ts';
@@ -48,6 +49,8 @@ export interface KubernetesSettings extends ClientOptions {
    * of it is touched.
    */
   tenancy?: TenancySettings;
+  /** What programs inside reach the network through. Absent: what the NetworkPolicy lets pass. */
+  egress?: Egress | undefined;
 }
 
 export const DIRECT_PORT = 7071;

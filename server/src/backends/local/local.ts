@@ -276,6 +276,7 @@ function makeEngine(options: LocalOptions): Engine {
     }),
     keepWatch(id, instance) {
       instance.called = id;
+      instance.sandbox = id;
       watch(id, instance);
     },
     onError,

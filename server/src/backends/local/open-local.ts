@@ -5,6 +5,7 @@
 import { chmod, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
+import type { Egress } from '../../egress/egress.ts';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { detectCgroups } from '../../host/cgroups/detect.ts';
 import type { HostResources } from '../../host/host-resources.ts';
@@ -39,6 +40,8 @@ export interface OpenLocalOptions extends Pick<
   'runtime' | 'policy' | 'poolSize' | 'poolTemplate' | 'startsAtOnce' | 'onSwept' | 'onError'
 > {
   dir: string;
+  /** What programs inside reach the network through. Absent: they reach nothing. */
+  egress?: Egress | undefined;
   /** How often what was left behind is looked for while serving. Default every minute; 0 is never. */
   sweepEveryMs?: number;
   /** The storage driver; chosen by what the disk is if absent. */
@@ -130,7 +133,7 @@ type Laid = Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' 
 
 /** The host's resources and the records of that directory. */
 export async function openPlatform(
-  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy' | 'runsc'>,
+  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy' | 'runsc' | 'egress'>,
 ): Promise<Laid> {
   const { dir, policy = DEFAULT_POLICY } = options;
   requireNamedRunsc(options.runsc);
@@ -146,7 +149,7 @@ export async function openPlatform(
   const trees = await openSnapshotter({ dir: join(dir, 'storage'), name: options.storage });
   // What has no isolation does not exist here unless the operator wants it.
   const makers = [crunRuntime, runcRuntime, ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : [])];
-  const common = { stateDir: join(dir, 'runtimes'), ids: IDS };
+  const common = { stateDir: join(dir, 'runtimes'), ids: IDS, egress: options.egress !== undefined };
   const runtimes = [
     runscRuntime({ ...common, ...(options.runsc !== undefined && { binary: options.runsc }) }),
     ...makers.map((make) => make(common)),
@@ -160,6 +163,7 @@ export async function openPlatform(
     guestBinary: guest,
     ranges: openIdRanges({ instancesDir: resolve(dir, 'instances') }),
     shift: () => (shift ??= probeShift(trees, join(dir, 'runtimes', 'probes', 'ids'), guest)),
+    egress: options.egress,
     bootId: bootId(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));

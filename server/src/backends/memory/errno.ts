@@ -28,6 +28,7 @@ export function fileError(errno: Errno, path: string): CayError {
 
 /** The words alone, as a program prints them after its own name. */
 export function wordsOf(error: unknown): string {
-  const errno = error instanceof CayError ? (error.details['errno'] as Errno | undefined) : undefined;
-  return errno ? ERRNOS[errno][1] : error instanceof Error ? error.message : String(error);
+  const errno = error instanceof CayError ? error.details['errno'] : undefined;
+  if (typeof errno === 'string' && Object.hasOwn(ERRNOS, errno)) return ERRNOS[errno as Errno][1];
+  return error instanceof Error ? error.message : String(error);
 }

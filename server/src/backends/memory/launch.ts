@@ -114,6 +114,10 @@ export async function launch(machine: Machine, start: Launch): Promise<number> {
       stopListening.push(stop);
       signal.addEventListener('abort', stop, { once: true });
     },
+    async connect(host, port) {
+      await gate.pass(signal);
+      return machine.dial(host, port);
+    },
     allocate(bytes) {
       allocated += bytes;
       usage.memoryBytes += bytes;

@@ -2,6 +2,7 @@ import { setTimeout } from 'node:timers/promises';
 import type { Limits } from '@cay/sdk/protocol';
 import type { FileTree } from './file-tree.ts';
 import type { Gate } from './gate.ts';
+import type { Dial } from './memory-egress.ts';
 import type { MemoryPorts } from './memory-ports.ts';
 import type { Program } from './program.ts';
 
@@ -12,6 +13,7 @@ const SLICE_MS = 10;
 export interface Machine {
   readonly tree: FileTree;
   readonly ports: MemoryPorts;
+  readonly dial: Dial;
   readonly programs: ReadonlyMap<string, Program>;
   /** Aborted when the incarnation is over, with the error that pending calls reject with. */
   readonly gone: AbortSignal;

@@ -7,6 +7,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import type { Egress } from '../../egress/egress.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { requireRuntime } from '../../policy/allow-runtime.ts';
 import { DEFAULT_POLICY, type Policy } from '../../policy/policy.ts';
@@ -27,6 +28,7 @@ import { baseTree } from './base-tree.ts';
 import { memoryCapabilities } from './capabilities.ts';
 import { gate } from './gate.ts';
 import { newUsage, type Machine } from './machine.ts';
+import { memoryEgress } from './memory-egress.ts';
 import { memoryGuest } from './memory-guest.ts';
 import { memoryPorts } from './memory-ports.ts';
 import type { Incarnation, MemorySandbox, MemorySandboxes } from './memory-sandbox.ts';
@@ -41,6 +43,8 @@ export interface MemoryOptions {
   files?: Record<string, string | Uint8Array>;
   /** What may be asked for. */
   policy?: Policy;
+  /** What programs reach the network through. Absent: they reach nothing. */
+  egress?: Egress | undefined;
 }
 
 export interface MemoryBackend extends Backend, Resizing, Freezing, Suspending, Snapshotting {
@@ -52,6 +56,7 @@ export function memoryBackend({
   commands = {},
   files = {},
   policy = DEFAULT_POLICY,
+  egress,
 }: MemoryOptions = {}): MemoryBackend {
   const programs = new Map(Object.entries({ ...BUILT_IN, ...commands }));
   const sandboxes = new Map<SandboxId, MemorySandbox>();
@@ -117,6 +122,7 @@ export function memoryBackend({
       usage: newUsage(),
       gone: end.signal,
       ports,
+      dial: memoryEgress(egress, seen.id, end.signal),
       gate: way,
     };
     const running: Incarnation = { machine, end, guest: memoryGuest(machine) };

@@ -16,6 +16,7 @@
  * A program that throws prints the message and exits with 1. One that is killed has ended for everyone else
  * at once; its `signal` is aborted so that it can stop, and what it still writes goes nowhere.
  */
+import type { Duplex } from 'node:stream';
 import type { Files } from '../../guest/guest.ts';
 import type { User } from './users.ts';
 
@@ -62,6 +63,11 @@ export interface ProgramContext extends Streams {
     handler: (connection: Incoming) => Promise<void>,
     options?: { address?: string },
   ): void;
+  /**
+   * Connects to a name or an address outside, as far as the sandbox may. Rejects `unavailable`, with
+   * `details.errno`, if not.
+   */
+  connect(host: string, port: number): Promise<Duplex>;
   /** Says that the program now uses that much more memory; beyond the sandbox's limit it is `oom_killed`. */
   allocate(bytes: number): void;
   /** Uses that much CPU time, which takes longer the less of it the sandbox may have. */

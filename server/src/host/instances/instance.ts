@@ -16,7 +16,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { existsSync, rmSync } from 'node:fs';
 import { chown, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CayError, type Limits } from '@cay/sdk/protocol';
+import { CayError, type Limits, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { GuardedLimits, GuestClient } from '../../guest/guest-client.ts';
 import { listenForGuest, type GuestListener } from '../../guest/listen-for-guest.ts';
@@ -67,6 +67,8 @@ export interface Instance {
   hostname: string;
   /** Its name in errors: that of the sandbox, once it belongs to one. */
   called: string;
+  /** Absent while it belongs to no sandbox, in the warm pool. */
+  sandbox: SandboxId | undefined;
   /** Called when the connection to the guest was lost. */
   onLost: () => void;
 }
@@ -223,6 +225,7 @@ export async function adoptInstance(
     frozen: false,
     hostname,
     called: facts.name,
+    sandbox: undefined,
     onLost: () => {},
   };
   const link = await listenForGuest(paths(resources, facts.name).socket, {
@@ -235,6 +238,11 @@ export async function adoptInstance(
       ...(runtime.isolation === 'kernel' && { hostname: instance.hostname }),
     }),
     called: () => instance.called,
+    // Without isolation it has the network of the machine.
+    egress:
+      resources.egress && runtime.isolation !== 'none'
+        ? { egress: resources.egress, sandbox: () => instance.sandbox }
+        : undefined,
     owner: { uid: owner, gid: owner },
     onLost: () => instance.onLost(),
   });

@@ -25,7 +25,7 @@ const traits: BundleTraits = {
   ids: { hostId: 500_000, size: 65_536 },
   maxOpenFiles: 20_000,
   sharesKernel: true,
-  seccomp: seccompProfile('x64'),
+  seccomp: seccompProfile({ architecture: 'x64' }),
 };
 const targets = (bundle: ReturnType<typeof buildBundle>) =>
   bundle.mounts.map(({ destination }) => destination);
@@ -148,7 +148,7 @@ describe('buildBundle()', () => {
 });
 
 describe('seccompProfile()', () => {
-  const profile = seccompProfile('x64')!;
+  const profile = seccompProfile({ architecture: 'x64' })!;
   const rules = (name: string) => profile.syscalls.filter(({ names }) => names.includes(name));
 
   it.each([
@@ -206,7 +206,7 @@ describe('seccompProfile()', () => {
 
   it('lists one architecture and knows when it has none', () => {
     expect(profile.architectures).toEqual(['SCMP_ARCH_X86_64']);
-    expect(seccompProfile('mips')).toBeUndefined();
+    expect(seccompProfile({ architecture: 'mips' })).toBeUndefined();
   });
 });
 

@@ -55,6 +55,13 @@ export const OOM_SCORE = 300;
  */
 const NAMING = ['CAP_SYS_ADMIN'] as const;
 
+/**
+ * For the guest only, where egress is on: with them it brings connections to itself, in the network namespace
+ * of the sandbox, which has no network card. The guest drops them before it runs anything, from the bounding
+ * set too. Not in gVisor, which cannot restore the memory of a sandbox that redirects.
+ */
+const REDIRECTING = ['CAP_NET_ADMIN'] as const;
+
 /** Paths that reveal the machine, its disks and its other tenants. Programs work without them. */
 const MASKED_PATHS = [
   '/proc/acpi',
@@ -122,11 +129,17 @@ export interface BundleTraits {
   seccomp?: Seccomp | undefined;
   /** Joins a user namespace that was made for the container, instead of making one. */
   joinsUser?: boolean;
+  /** The guest may set up the redirect of connections to itself. */
+  redirects?: boolean | undefined;
 }
 
 export function buildBundle(container: Bundled, traits: BundleTraits) {
   const ids = container.ids ?? traits.ids;
-  const capabilities = traits.sharesKernel ? CAPABILITIES : [...CAPABILITIES, ...NAMING];
+  const capabilities = [
+    ...CAPABILITIES,
+    ...(traits.sharesKernel ? [] : NAMING),
+    ...(traits.redirects && traits.sharesKernel ? REDIRECTING : []),
+  ];
   const user = userNamespace(container, traits);
   const mapping = [{ containerID: 0, hostID: ids.hostId, size: ids.size }];
   return {

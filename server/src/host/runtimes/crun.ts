@@ -14,7 +14,7 @@ export function crunRuntime(options: OciOptions): Runtime {
       name: 'crun',
       isolation: 'namespaces',
       guestGuards: false,
-      bundle: { sharesKernel: true, seccomp: seccompProfile() },
+      bundle: { sharesKernel: true, seccomp: seccompProfile({ redirects: options.egress }) },
       flags: ['--cgroup-manager', 'cgroupfs'],
       flagsWithoutCgroup: [],
       hint: 'Install crun 1.8 or newer on a machine with cgroups version 2',

@@ -35,6 +35,8 @@ export interface OciOptions {
   binary?: string;
   /** Path of the guest binary, which mounts the root for the runtime. */
   helper?: string;
+  /** Containers get what the guest needs to bring every connection to itself. */
+  egress?: boolean | undefined;
 }
 
 /** What the state on disk says of the container's first process. */
@@ -101,7 +103,8 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   let flags: Promise<string[]> | undefined;
 
   function bundleTraits(): BundleTraits {
-    return { ...traits.bundle, ids, joinsUser, maxOpenFiles: (maxOpenFiles ??= openFilesHardLimit()) };
+    maxOpenFiles ??= openFilesHardLimit();
+    return { ...traits.bundle, ids, joinsUser, maxOpenFiles, redirects: options.egress };
   }
 
   function writeBundle(container: Bundled): void {

@@ -14,7 +14,7 @@ export function runcRuntime(options: OciOptions): Runtime {
       name: 'runc',
       isolation: 'namespaces',
       guestGuards: false,
-      bundle: { sharesKernel: true, seccomp: seccompProfile() },
+      bundle: { sharesKernel: true, seccomp: seccompProfile({ redirects: options.egress }) },
       flags: [],
       flagsWithoutCgroup: [],
       hint: 'Install runc 1.1 or newer',

@@ -89,6 +89,11 @@ const INTERNET_PROTOCOLS = [1, 6, 17, 58, 262];
  * which there are none.
  */
 const NETLINK_PROTOCOLS = [0, 4, 15];
+/**
+ * Packet rules. The guest needs them once, before it runs anything, and then refuses them to itself and
+ * everything that it starts.
+ */
+const NETLINK_NETFILTER = 12;
 
 /** Linux, Linux with a 32 bit layout, without address randomisation (debuggers), and "tell which". */
 const PERSONALITIES = [0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff];
@@ -100,7 +105,10 @@ const ARCHITECTURES: Partial<Record<NodeJS.Architecture, string>> = {
 };
 
 /** Undefined for an architecture that we have no name for. */
-export function seccompProfile(architecture: NodeJS.Architecture = process.arch): Seccomp | undefined {
+export function seccompProfile({
+  architecture = process.arch,
+  redirects = false,
+}: { architecture?: NodeJS.Architecture; redirects?: boolean | undefined } = {}): Seccomp | undefined {
   const name = ARCHITECTURES[architecture];
   if (name === undefined) return undefined;
   return {
@@ -117,7 +125,7 @@ export function seccompProfile(architecture: NodeJS.Architecture = process.arch)
         action: 'SCMP_ACT_ALLOW',
         args: [{ index: 0, value: NEW_NAMESPACE, valueTwo: 0, op: 'SCMP_CMP_MASKED_EQ' }],
       },
-      ...socketRules(),
+      ...socketRules(redirects ? [...NETLINK_PROTOCOLS, NETLINK_NETFILTER] : NETLINK_PROTOCOLS),
       ...ioctlRules(),
       ...PERSONALITIES.map((value) => allowValue('personality', value)),
     ],
@@ -133,7 +141,7 @@ function allowValue(syscall: string, value: number): SeccompRule {
  * that few look after. Whoever asks for one that is not loaded has the kernel load its module, even where it
  * then refuses.
  */
-function socketRules(): SeccompRule[] {
+function socketRules(netlink: readonly number[]): SeccompRule[] {
   const allow = (...args: SeccompRule['args'] & object): SeccompRule => ({
     names: ['socket'],
     action: 'SCMP_ACT_ALLOW',
@@ -160,7 +168,7 @@ function socketRules(): SeccompRule[] {
   return [
     allow(family(AF_UNIX)),
     ...internet,
-    ...NETLINK_PROTOCOLS.map((number) => allow(family(AF_NETLINK), protocol(number))),
+    ...netlink.map((number) => allow(family(AF_NETLINK), protocol(number))),
     refuse('socket', AF_NETLINK, 'SCMP_CMP_GT'),
     // Pairs exist in that family alone.
     allowValue('socketpair', AF_UNIX),

@@ -1,4 +1,5 @@
 /** What the template `base` is made of, as data. */
+import { NAME_SERVER } from '../../guest/name-server.ts';
 
 export const TOP_LEVEL = ['usr', 'bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32'] as const;
 
@@ -76,7 +77,7 @@ export const ETC_FILES: Readonly<Record<string, string>> = {
     'protocols: files',
     'services: files',
   ),
-  'resolv.conf': lines('# A sandbox has no name server'),
+  'resolv.conf': lines(`nameserver ${NAME_SERVER}`),
   shells: lines('/bin/sh', '/bin/bash'),
   environment: '',
   fstab: '',

@@ -3,6 +3,7 @@
  * asked for.
  */
 import { CayError, type Limits, type SandboxId } from '@cay/sdk/protocol';
+import type { Egress } from '../../../egress/egress.ts';
 import type { ServerHello } from '../../../guest/connection.ts';
 import { directConnection } from '../../../guest/direct-connection.ts';
 import type { Guest } from '../../../guest/guest.ts';
@@ -56,6 +57,7 @@ export interface GuestLinksOptions {
   spares: Pick<SpareStreams, 'take'>;
   /** Guests are to be reached directly, over this port of their pods. */
   directPort?: number | undefined;
+  egress: Egress | undefined;
   onError(error: unknown): void;
 }
 
@@ -65,6 +67,7 @@ export function guestLinks({
   whyGone,
   spares,
   directPort,
+  egress,
   onError,
 }: GuestLinksOptions): GuestLinks {
   const live = new Map<SandboxId, Live>();
@@ -120,6 +123,7 @@ export function guestLinks({
         ...hello,
         ...waysTo(id, pod, () => starting?.()),
         sandbox: id,
+        egress: egress && { egress, sandbox: () => id },
         whyGone: async () => (starting ? undefined : whyGone(id, incarnation)),
       });
       link.ready().then(

@@ -8,6 +8,7 @@
  * process of the one other container.
  */
 import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
+import { NAME_SERVER } from '../../../guest/name-server.ts';
 import { USER } from '../../support/sandbox-user.ts';
 import { DISK_REQUEST_BYTES, diskLimitOf, EPHEMERAL_STORAGE } from './disk.ts';
 import type { Runtime } from '../runtimes.ts';
@@ -74,12 +75,16 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
     restartPolicy: 'OnFailure',
     automountServiceAccountToken: false,
     enableServiceLinks: false,
+    // The guest answers for names, and asks the server.
+    ...(settings.egress && { dnsPolicy: 'None', dnsConfig: { nameservers: [NAME_SERVER] } }),
     terminationGracePeriodSeconds: TERMINATION_SECONDS,
     securityContext: {
       runAsNonRoot: true,
       runAsUser: USER.uid,
       runAsGroup: USER.gid,
       seccompProfile: { type: 'RuntimeDefault' },
+      // The guest, which is not root, listens on ports such as 53 and 443. `restricted` allows it.
+      ...(settings.egress && { sysctls: [{ name: 'net.ipv4.ip_unprivileged_port_start', value: '0' }] }),
     },
     tolerations: ['not-ready', 'unreachable'].map((state) => ({
       key: `node.kubernetes.io/${state}`,

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { newId, SandboxSpecSchema, type Limits, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import type { Egress } from '../../../egress/egress.ts';
 import { collect } from '../../../guest/collect.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from '../local.ts';
 import { openPlatform, openLocal } from '../open-local.ts';
@@ -38,9 +39,11 @@ let counter = 0;
 export async function localWorld({
   runtime,
   limits,
+  egress,
 }: {
   runtime: string;
   limits?: Partial<Limits>;
+  egress?: Egress;
 }): Promise<LocalWorld> {
   const dir = await mkdtemp('/tmp/cay-w-');
   await chmod(dir, 0o711);
@@ -62,7 +65,7 @@ export async function localWorld({
     spec,
     errors,
     async open(options = {}, change = (laid) => laid) {
-      const laid = change(await openPlatform({ dir, policy: options.policy }));
+      const laid = change(await openPlatform({ dir, policy: options.policy, egress }));
       ({ trees } = laid.resources);
       const backend = await localBackend({
         ...laid,

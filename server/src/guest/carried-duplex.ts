@@ -1,0 +1,73 @@
+/**
+ * A stream that the guest has opened, as a Node stream.
+ *
+ * Bytes are views of what the transport read, and of what was written: none is copied. Reading grants credit
+ * as it goes, so a slow reader holds one chunk here and the window of the stream behind it. An error never
+ * goes unheard: whoever takes the duplex may listen for it or not.
+ */
+import { CayError } from '@cay/sdk/protocol';
+import { Duplex } from 'node:stream';
+import type { GuestStream } from './stream.ts';
+import { violation } from './violation.ts';
+
+const BUFFERED_BYTES = 65_536;
+
+export class CarriedDuplex extends Duplex {
+  readonly #stream: GuestStream;
+  #wanted = false;
+
+  constructor(stream: GuestStream) {
+    super({
+      allowHalfOpen: true,
+      decodeStrings: true,
+      readableHighWaterMark: BUFFERED_BYTES,
+      writableHighWaterMark: BUFFERED_BYTES,
+    });
+    this.#stream = stream;
+    stream.markLongLived();
+    stream.onArrival = () => this.#pull();
+    this.on('error', () => {});
+  }
+
+  override _read(): void {
+    this.#wanted = true;
+    this.#pull();
+  }
+
+  override _write(chunk: Buffer, _encoding: string, done: (error?: Error | null) => void): void {
+    const sent = this.#stream.write(chunk);
+    if (sent === undefined) done();
+    else sent.then(() => done(), done);
+  }
+
+  override _final(done: () => void): void {
+    this.#stream.end();
+    done();
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    this.#stream.onArrival = undefined;
+    if (!this.#stream.over) {
+      const why = error instanceof CayError ? error : new CayError('cancelled', 'The connection was closed');
+      this.#stream.reset(why);
+    }
+    done(error);
+  }
+
+  #pull(): void {
+    const stream = this.#stream;
+    // A guest that has reset the stream, or is gone, has also given up what it sent before.
+    if (stream.failure) return void this.destroy(stream.failure);
+    while (this.#wanted) {
+      stream.grantTaken();
+      const item = stream.takeNow();
+      if (!item) break;
+      if (item.message) return stream.break(violation('a message came on a carried connection'));
+      this.#wanted = this.push(item.data);
+    }
+    if (this.#wanted && stream.drained && stream.hasEnded) {
+      this.#wanted = false;
+      this.push(null);
+    }
+  }
+}
