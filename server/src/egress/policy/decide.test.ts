@@ -244,11 +244,11 @@ describe('layers', () => {
     ),
     fc.record({
       to: fc.constantFrom('*.example.org', 'a.example.org', 'example.org/x', '*'),
-      methods: fc.constantFrom(['GET'], ['POST', 'GET']),
+      methods: fc.constantFrom<string[]>(['GET'], ['POST', 'GET']),
     }),
     fc.record({
       to: fc.constantFrom('*.example.org', 'a.example.org'),
-      paths: fc.constantFrom(['/x'], ['/y', '/x/y']),
+      paths: fc.constantFrom<string[]>(['/x'], ['/y', '/x/y']),
     }),
   );
   const policy: fc.Arbitrary<NetworkPolicy> = fc.oneof(
