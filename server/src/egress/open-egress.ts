@@ -138,8 +138,9 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     sandboxes.delete(id);
     given.delete(id);
     lookups.delete(id);
-    sandbox?.setLayers([]);
     for (const connection of [...(sandbox?.connections ?? [])]) connection.cut(denial);
+    // What has just begun finds no policy.
+    sandbox?.setLayers([]);
   }
 
   return {

@@ -287,7 +287,7 @@ describe('layers', () => {
           );
         }
       }),
-      { numRuns: 1000 },
+      { numRuns: 400 },
     );
   });
 
@@ -300,7 +300,7 @@ describe('layers', () => {
         if (connection.verdict === 'deny') expect(verdict).toBe('deny');
         if (connection.verdict === 'allow' && !connection.inspect) expect(verdict).toBe('allow');
       }),
-      { numRuns: 1000 },
+      { numRuns: 400 },
     );
   });
 });

@@ -120,7 +120,7 @@ describe('the grammar of targets', () => {
           expect(parseTarget(printTarget(parsed))).toEqual(parsed);
         },
       ),
-      { numRuns: 2000 },
+      { numRuns: 800 },
     );
   });
 

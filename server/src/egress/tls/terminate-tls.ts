@@ -70,6 +70,8 @@ export function terminateTls({
         handshakeMs,
         () => new Denial('tls', `The program ended TLS with ${name}`),
       );
+      // A socket that no `tls.Server` made does not know that its handshake is over, and HTTP/2 asks for that.
+      Object.assign(inside, { secureConnecting: false });
       const over: HttpConnection = {
         ...connection,
         secure: true,
