@@ -10,7 +10,8 @@ import type {
 import { type Clock, openClock } from '../lib/clock.ts';
 import type { BrokeredSecret } from './broker/broker.ts';
 import { putSecrets } from './broker/put-secrets.ts';
-import { Connection, type ConnectionTarget } from './carrier/connection.ts';
+import type { ConnectionTarget } from './carrier/addresses.ts';
+import { Connection } from './carrier/connection.ts';
 import { Window } from './carrier/budget.ts';
 import { Denial } from './carrier/denial.ts';
 import type { EgressTimeouts, Engine, TlsTermination } from './carrier/engine.ts';

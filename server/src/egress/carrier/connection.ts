@@ -5,12 +5,12 @@
  * either copies or hands the stream to a proxy that sees every request. It ends once: by itself, by a limit, or
  * because the policy has changed.
  */
-import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { OpenAttempt } from '../attempts.ts';
 import type { Brokered } from '../broker/broker.ts';
 import type { CarriedStream } from '../egress.ts';
+import { checkAuthority, headerMap } from '../http/check-authority.ts';
 import { denialPage, remedyOf } from '../http/denial-page.ts';
 import type { Exchange, HttpConnection, RequestFacts } from '../http/exchange.ts';
 import {
@@ -25,21 +25,14 @@ import type { RequestHead } from '../policy/http-conditions.ts';
 import { normalizeName } from '../rules/parse-name.ts';
 import { printTarget } from '../rules/parse-target.ts';
 import type { OpenConnection, SandboxEgress } from '../sandbox-egress.ts';
-import { judgeFirstBytes, MAX_PIECES, readFirstBytes } from '../wire/first-bytes.ts';
+import { readFirstBytes, requestWatch } from '../wire/first-bytes.ts';
+import { askApproval } from './ask-approval.ts';
+import { admittedAddresses, type ConnectionTarget, resolveTarget } from './addresses.ts';
 import { Meter } from './budget.ts';
 import { copy } from './copy.ts';
 import { Denial } from './denial.ts';
 import { dial } from './dial.ts';
 import type { Engine } from './engine.ts';
-
-export interface ConnectionTarget {
-  /** In normal form. */
-  readonly name: string | undefined;
-  /** In canonical form, if there is no name. */
-  readonly address: string | undefined;
-  readonly port: number;
-  readonly process: string | undefined;
-}
 
 /** How long bytes that may become a request are held back. Programs that type letter by letter go on after it. */
 const PATIENCE_MS = 300;
@@ -128,34 +121,13 @@ export class Connection implements OpenConnection {
     return new Denial(reason, `This sandbox may not reach ${what}: ${why}`, rule);
   }
 
-  async #ask(): Promise<boolean> {
+  #ask(): Promise<boolean> {
     const { ask, clock, timeouts } = this.#engine;
-    if (!ask) return false;
+    if (!ask) return Promise.resolve(false);
     const { name = null, address = null, port, process = null } = this.#target;
     const rule = this.#suggestion();
-    return this.#sandbox.ask(rule, async () => {
-      const { promise: late, resolve } = Promise.withResolvers<'deny'>();
-      const timer = setTimeout(() => resolve('deny'), timeouts.askMs);
-      try {
-        const question = ask({
-          id: `apr_${randomBytes(9).toString('base64url')}`,
-          sandboxId: this.#sandbox.id,
-          at: new Date(clock.now()).toISOString(),
-          expiresAt: new Date(clock.now() + timeouts.askMs).toISOString(),
-          name,
-          address,
-          port,
-          process,
-          rule,
-        });
-        return (await Promise.race([question, late])) === 'allow';
-      } catch {
-        // Who cannot be asked has not agreed.
-        return false;
-      } finally {
-        clearTimeout(timer);
-      }
-    });
+    const question = { sandboxId: this.#sandbox.id, name, address, port, process, rule };
+    return this.#sandbox.ask(rule, () => askApproval(ask, question, clock, timeouts.askMs));
   }
 
   /** Copies bytes. The client's first ones are looked at before they go out. */
@@ -341,7 +313,9 @@ export class Connection implements OpenConnection {
       this.#finish(attempt, denial);
     };
     try {
-      const authority = this.#checkAuthority(facts.authorities, secure);
+      const authority = checkAuthority(facts.authorities, this.#target, secure, (name) =>
+        this.#checkDenied(name),
+      );
       const decision = this.#decideRequest(head);
       attempt.update({ rule: decision.rule ?? null });
       if (decision.verdict !== 'allow') throw this.#refusal(decision);
@@ -386,34 +360,6 @@ export class Connection implements OpenConnection {
     return decision.verdict === 'ask' && this.#approved ? { ...decision, verdict: 'allow' } : decision;
   }
 
-  /** Host has to be what the policy was asked for. */
-  #checkAuthority(authorities: readonly string[], secure: boolean): string {
-    const { name, address, port } = this.#target;
-    const usual = port === (secure ? 443 : 80);
-    const hosts = authorities.map((text) => /^(.*?)(?::(\d{1,5}))?$/s.exec(text)!);
-    const first = hosts[0];
-    if (first === undefined) throw new Denial('name_mismatch', 'The request has no Host');
-    if (hosts.some(([, , at]) => at !== undefined && Number(at) !== port))
-      throw new Denial('name_mismatch', `The request names another port than ${port} in Host`);
-    const suffix = usual ? '' : `:${port}`;
-    if (name !== undefined) {
-      const other = hosts.find(([, host = '']) => normalizeName(host) !== name);
-      if (other)
-        throw new Denial(
-          'name_mismatch',
-          `The connection is to ${name}, and the request names "${other[1]!.slice(0, 100)}" in Host`,
-        );
-      return `${name}${suffix}`;
-    }
-    const host = first[1]!;
-    if (hosts.length > 1 && hosts.some(([, one]) => one !== host))
-      throw new Denial('name_mismatch', 'The request names more than one host');
-    this.#checkDenied(normalizeName(host));
-    return normalizeName(host) === undefined
-      ? `${address!.includes(':') ? `[${address}]` : address}${suffix}`
-      : first[0];
-  }
-
   #checkServerName(serverName: string | undefined): void {
     const { name } = this.#target;
     if (name === undefined) {
@@ -439,9 +385,9 @@ export class Connection implements OpenConnection {
 
   async #dial(): Promise<Socket> {
     const { engine, port } = { engine: this.#engine, port: this.#target.port };
-    this.#addresses ??= await this.#resolve();
+    this.#addresses ??= await resolveTarget(engine, this.#sandbox, this.#target, this.#rules);
     const { socket, address } = await dial({
-      addresses: this.#admitted(this.#addresses),
+      addresses: admittedAddresses(engine, this.#sandbox.policy, this.#target, this.#addresses),
       port,
       timeoutMs: engine.timeouts.connectMs,
       proxy: engine.proxy,
@@ -457,35 +403,6 @@ export class Connection implements OpenConnection {
     socket.on('error', () => {});
     socket.once('close', () => this.#upstream.delete(socket));
     return socket;
-  }
-
-  async #resolve(): Promise<readonly string[]> {
-    const { name, address } = this.#target;
-    if (name === undefined) return [address!];
-    this.#sandbox.spendName(name, this.#rules);
-    if (this.#engine.proxy?.resolve === 'proxy') return [name];
-    try {
-      return await this.#engine.resolver.resolve(name);
-    } catch {
-      throw new Denial('resolve', `The name ${name} cannot be resolved`);
-    }
-  }
-
-  #admitted(addresses: readonly string[]): readonly string[] {
-    const { name, port } = this.#target;
-    if (name === undefined || this.#engine.proxy?.resolve === 'proxy') return addresses;
-    let refused: Decision | undefined;
-    const admitted = addresses.filter((address) => {
-      const decision = admitAddress(this.#sandbox.policy, name, this.#engine.classify(address), port);
-      if (decision.verdict !== 'allow') refused ??= decision;
-      return decision.verdict === 'allow';
-    });
-    if (admitted.length > 0) return admitted;
-    throw new Denial(
-      refused?.reason ?? 'address',
-      `${name} is at ${addresses[0]}, which this sandbox may not reach`,
-      refused?.rule,
-    );
   }
 
   #suggestion(): string {
@@ -568,29 +485,4 @@ export class Connection implements OpenConnection {
       suggestion: denial?.denied ? this.#suggestion() : undefined,
     });
   }
-}
-
-/** Refuses a request that comes so slowly that its beginning was let through. */
-function requestWatch(): (chunk: Buffer) => void {
-  let bytes: Buffer | undefined = Buffer.alloc(0);
-  let pieces = 0;
-  return (chunk) => {
-    if (!bytes) return;
-    bytes = Buffer.concat([bytes, chunk]);
-    const first = ++pieces > MAX_PIECES ? ({ kind: 'bad' } as const) : judgeFirstBytes(bytes);
-    if (!first) return;
-    bytes = undefined;
-    if (first.kind !== 'other')
-      throw new Denial('ambiguous_request', 'The beginning of the request came too slowly');
-  };
-}
-
-function headerMap(headers: readonly (readonly [string, string])[]): Map<string, string> {
-  const map = new Map<string, string>();
-  for (const [name, value] of headers) {
-    const lower = name.toLowerCase();
-    const known = map.get(lower);
-    map.set(lower, known === undefined ? value : `${known}, ${value}`);
-  }
-  return map;
 }

@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import { Denial } from '../carrier/denial.ts';
 import { type ClientHello, parseClientHello } from './client-hello.ts';
 
 /** What a program speaks, judged by the first bytes that it sends. */
@@ -18,7 +19,7 @@ export type FirstBytes =
 
 const MAX_LINE = 16 * 1024;
 /** Each piece makes all before it be judged again. */
-export const MAX_PIECES = 1024;
+const MAX_PIECES = 1024;
 const PREFACE = 'PRI * HTTP/2.0\r\n';
 const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t]+\S.*HTTP\/\d/i;
 
@@ -107,4 +108,19 @@ export function readFirstBytes(
     if (signal?.aborted) onAbort();
     else onReadable();
   });
+}
+
+/** Refuses a request that comes so slowly that its beginning was let through. */
+export function requestWatch(): (chunk: Buffer) => void {
+  let bytes: Buffer | undefined = Buffer.alloc(0);
+  let pieces = 0;
+  return (chunk) => {
+    if (!bytes) return;
+    bytes = Buffer.concat([bytes, chunk]);
+    const first = ++pieces > MAX_PIECES ? ({ kind: 'bad' } as const) : judgeFirstBytes(bytes);
+    if (!first) return;
+    bytes = undefined;
+    if (first.kind !== 'other')
+      throw new Denial('ambiguous_request', 'The beginning of the request came too slowly');
+  };
 }
