@@ -306,12 +306,12 @@ export class Connection implements OpenConnection {
       bytes,
     );
     const head = { method: facts.method, path, headers: headerMap(facts.headers) };
-    const entry = { head, end: (denial: Denial) => this.#end(denial) };
     const end = (denial?: Denial) => {
       this.#requests.delete(entry);
       attempt.update({ address: this.#pinned ?? this.#target.address ?? null });
       this.#finish(attempt, denial);
     };
+    const entry = { head, end };
     try {
       const authority = checkAuthority(facts.authorities, this.#target, secure, (name) =>
         this.#checkDenied(name),
@@ -462,7 +462,7 @@ export class Connection implements OpenConnection {
     this.#sandbox.connections.delete(this);
     for (const socket of this.#upstream) socket.destroy();
     this.#finishAttempt(denial);
-    for (const { end } of this.#requests)
+    for (const { end } of [...this.#requests])
       end(denial ?? new Denial('closed', 'The program ended its connection'));
     this.#meter.close();
     const { duplex } = this.#stream;

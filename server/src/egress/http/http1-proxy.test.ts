@@ -253,5 +253,10 @@ describe('plain HTTP', () => {
     await once(program.socket, 'data');
     egress.policies.set(sandbox, [{ allow: [{ to: `web.example.org:${port}`, methods: ['POST'] }] }]);
     expect(await program.refused).toMatchObject({ details: { reason: 'policy_changed' } });
+    expect(egress.attempts(sandbox)[0]).toMatchObject({
+      method: 'GET',
+      verdict: 'denied',
+      reason: 'policy_changed',
+    });
   });
 });
