@@ -43,7 +43,12 @@ export type EgressLookupAnswer =
    * accept any port it does. A name that is denied is given an address too if a connection can be answered with an
    * explanation (80 and 443).
    */
-  | { readonly kind: 'address'; readonly ports: readonly number[] }
+  | {
+      readonly kind: 'address';
+      readonly ports: readonly number[];
+      /** Whether ports beyond these may be allowed too, more than can be listed. */
+      readonly anyPort?: boolean | undefined;
+    }
   /** There is no such name for this sandbox. */
   | { readonly kind: 'absent' };
 

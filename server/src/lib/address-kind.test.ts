@@ -33,6 +33,15 @@ describe('the kind of an address', () => {
     ['224.0.0.1', 'other'],
     ['ff02::1', 'other'],
     ['example.com', 'other'],
+    ['64:ff9b:1::8.8.8.8', 'private'],
+    ['2001:0:4136:e378:8000:63bf:3fff:fdd2', 'other'],
+    ['2001:20::1', 'other'],
+    ['3fff::1', 'other'],
+    ['4000::1', 'other'],
+    ['5f00::1', 'other'],
+    ['2002:808:808::', 'public'],
+    ['64:ff9b::8.8.8.8', 'public'],
+    ['192.88.99.1', 'other'],
   ])('%s is %s', (address, kind) => {
     expect(addressKind(address)).toBe(kind);
   });

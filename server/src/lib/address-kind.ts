@@ -30,13 +30,18 @@ const RANGES: [AddressKind, string, number][] = [
   ['private', 'fec0::', 10],
   ['other', '0.0.0.0', 8],
   ['other', '192.0.0.0', 24],
+  ['other', '192.88.99.0', 24],
   ['other', '192.0.2.0', 24],
   ['other', '198.51.100.0', 24],
   ['other', '203.0.113.0', 24],
   ['other', '224.0.0.0', 3],
   ['other', '::', 128],
   ['other', '100::', 64],
+  // Assignments of protocols, Teredo among them, which hides an IPv4 address.
+  ['other', '2001::', 23],
   ['other', '2001:db8::', 32],
+  ['other', '3fff::', 20],
+  ['private', '64:ff9b:1::', 48],
   ['other', 'ff00::', 8],
 ];
 
@@ -48,7 +53,10 @@ const EMBEDDED: [string, number, number][] = [
   ['2002::', 16, 2],
 ];
 
-const lists = RANGES.map(([kind, network, bits]) => ({ kind, list: listOf(network, bits) }));
+/** All that is unicast on the internet. What is outside and not listed above is not assigned. */
+const GLOBAL_V6 = listOf('2000::', 3);
+
+const lists = RANGES.map(([kind, network, bits]) => ({ kind, bits, list: listOf(network, bits) }));
 const embedded = EMBEDDED.map(([network, bits, at]) => ({ list: listOf(network, bits), at }));
 
 function listOf(network: string, bits: number): BlockList {
@@ -58,18 +66,32 @@ function listOf(network: string, bits: number): BlockList {
 }
 
 export function addressKind(address: string): AddressKind {
-  const family = isIP(address);
-  if (family === 0) return 'other';
-  if (family === 4) return lists.find(({ list }) => list.check(address, 'ipv4'))?.kind ?? 'public';
-  const plain = address.split('%')[0]!;
-  const bytes = bytesOf(plain);
-  const known = lists.find(({ list }) => list.check(plain, 'ipv6'))?.kind;
-  if (known) return known;
-  const inner = embedded.find(({ list }) => list.check(plain, 'ipv6'));
-  return inner ? addressKind(bytes.subarray(inner.at, inner.at + 4).join('.')) : 'public';
+  return specialRange(address)?.kind ?? 'public';
 }
 
-function bytesOf(address: string): Uint8Array {
+/** The range of a special kind that an address is in, with the bits of its prefix. Nothing if it is public. */
+export function specialRange(address: string): { kind: AddressKind; bits: number } | undefined {
+  const family = isIP(address);
+  if (family === 0) return { kind: 'other', bits: 128 };
+  if (family === 4) return lists.find(({ list }) => list.check(address, 'ipv4'));
+  const plain = address.split('%')[0]!;
+  const known = lists.find(({ list }) => list.check(plain, 'ipv6'));
+  if (known) return known;
+  const inner = embedded.find(({ list }) => list.check(plain, 'ipv6'));
+  if (inner) {
+    const within = specialRange(
+      addressBytes(plain)
+        .subarray(inner.at, inner.at + 4)
+        .join('.'),
+    );
+    return within && { kind: within.kind, bits: 128 };
+  }
+  return GLOBAL_V6.check(plain, 'ipv6') ? undefined : { kind: 'other', bits: 128 };
+}
+
+/** The bytes of an address, 4 or 16. Preconditions: it is an address, without a zone. */
+export function addressBytes(address: string): Uint8Array {
+  if (isIP(address) === 4) return Uint8Array.from(address.split('.').map(Number));
   // The URL parser accepts every notation and normalises it to groups.
   const text = new URL(`http://[${address}]`).hostname.slice(1, -1);
   const [head = '', tail] = text.split('::');

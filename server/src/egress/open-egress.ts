@@ -1,0 +1,250 @@
+import type {
+  EgressAttempt,
+  EgressLimits,
+  EgressPreset,
+  EgressStats,
+  NetworkPolicy,
+  NetworkRule,
+  SandboxId,
+} from '@cay/sdk/protocol';
+import { type Clock, openClock } from '../lib/clock.ts';
+import type { BrokeredSecret } from './broker/broker.ts';
+import { putSecrets } from './broker/put-secrets.ts';
+import type { ConnectionTarget } from './carrier/addresses.ts';
+import { Connection } from './carrier/connection.ts';
+import { Window } from './carrier/budget.ts';
+import { Denial } from './carrier/denial.ts';
+import type { EgressTimeouts, Engine, TlsTermination } from './carrier/engine.ts';
+import { addressBook } from './carrier/own-addresses.ts';
+import { dnsResolver, type Resolver } from './carrier/resolve.ts';
+import type { UpstreamProxy } from './carrier/upstream-proxy.ts';
+import type { Egress, EgressLookupAnswer, EgressTarget } from './egress.ts';
+import { openHttp1Proxy } from './http/http1-proxy.ts';
+import { openHttp2Proxy } from './http/http2-proxy.ts';
+import { compilePolicy, type Layer } from './policy/compile-policy.ts';
+import { decideName, type KnownAddress } from './policy/decide.ts';
+import { canonicalAddress } from './rules/network.ts';
+import { normalizeName } from './rules/parse-name.ts';
+import { type Ask, type Grant, SandboxEgress } from './sandbox-egress.ts';
+import type { Authority } from './tls/authority.ts';
+import { terminateTls } from './tls/terminate-tls.ts';
+
+export interface EgressOptions {
+  readonly clock?: Clock | undefined;
+  readonly resolver?: Resolver | undefined;
+  /** Tells what an address is. By default by its number and the interfaces of this machine. */
+  readonly classify?: ((address: string) => KnownAddress) | undefined;
+  /** The operator's own proxy. */
+  readonly proxy?: UpstreamProxy | undefined;
+  readonly presets?: readonly EgressPreset[] | undefined;
+  /** Of every sandbox. Policies can only lower them. */
+  readonly limits?: EgressLimits | undefined;
+  readonly timeouts?: Partial<EgressTimeouts> | undefined;
+  /** Makes certificates for names whose TLS is terminated here. Without it rules with conditions fail on HTTPS. */
+  readonly authority?: Authority | undefined;
+  /** Certificates, in PEM, that are trusted beside those of this machine. */
+  readonly trusted?: readonly string[] | undefined;
+  /** The secrets of a sandbox. Called for each request; it must be quick. */
+  readonly secrets?: ((sandbox: SandboxId) => readonly BrokeredSecret[]) | undefined;
+  /** Who is asked about attempts that a policy neither allows nor denies. Without it they are denied. */
+  readonly ask?: Ask | undefined;
+  /** Called with every attempt that has ended. It must not throw. */
+  readonly onAttempt?: ((attempt: EgressAttempt) => void) | undefined;
+  /** How many attempts of each sandbox are kept in memory. */
+  readonly keepAttempts?: number | undefined;
+}
+
+/** The egress of a server, with what the control plane needs of it. */
+export interface OpenedEgress extends Egress {
+  readonly policies: {
+    /**
+     * Sets what a sandbox may reach: its own policy first, then those that bound it, the installation's last. It
+     * holds at once, and connections that are not allowed any more are cut. Throws `invalid_argument` if a rule
+     * cannot be read; then nothing has changed.
+     */
+    set(sandbox: SandboxId, policies: readonly NetworkPolicy[]): void;
+    get(sandbox: SandboxId): readonly NetworkPolicy[] | undefined;
+    /** Forgets a sandbox. Nothing of it is carried any more. */
+    remove(sandbox: SandboxId): void;
+  };
+  /** Allows something that a policy asks about, until a time of day in milliseconds. */
+  grant(sandbox: SandboxId, rule: NetworkRule, expiresAt: number): void;
+  grants(sandbox: SandboxId): readonly Grant[];
+  /** The latest attempts of a sandbox, the latest first. */
+  attempts(sandbox: SandboxId): EgressAttempt[];
+  stats(sandbox: SandboxId): EgressStats | undefined;
+  /** Cuts everything. */
+  close(): void;
+}
+
+const DEFAULT_LIMITS: EgressLimits = { connections: 512, connectionsPerMinute: 12_000, namesPerMinute: 300 };
+const DEFAULT_TIMEOUTS: EgressTimeouts = {
+  connectMs: 10_000,
+  firstBytesMs: 30_000,
+  idleMs: 15 * 60_000,
+  totalMs: 24 * 3_600_000,
+  askMs: 60_000,
+};
+const LOOKUPS_PER_MINUTE = 30_000;
+const TICK_MS = 1000;
+const MAX_COMPILED = 1000;
+const MAX_LISTED_PORTS = 64;
+
+export function openEgress(options: EgressOptions = {}): OpenedEgress {
+  const clock = options.clock ?? openClock();
+  const http1 = openHttp1Proxy();
+  const http2 = openHttp2Proxy();
+  const tls: TlsTermination | undefined =
+    options.authority &&
+    terminateTls({ authority: options.authority, trusted: options.trusted ?? [], http1, http2 });
+  const secrets = options.secrets ?? (() => []);
+  const engine: Engine = {
+    clock,
+    timeouts: { ...DEFAULT_TIMEOUTS, ...options.timeouts },
+    resolver: options.resolver ?? dnsResolver({ clock }),
+    classify: options.classify ?? addressBook(clock),
+    proxy: options.proxy,
+    ask: options.ask,
+    http1: (stream, connection) => http1.take(stream, connection),
+    http2: (stream, connection) => http2.take(stream, connection),
+    tls,
+    secrets,
+    broker: putSecrets,
+  };
+  const sandboxes = new Map<SandboxId, SandboxEgress>();
+  const given = new Map<SandboxId, readonly NetworkPolicy[]>();
+  const lookups = new Map<SandboxId, Window>();
+  const compiled = new Map<string, Layer>();
+
+  /** Layers above sandboxes are shared, and compiled once. */
+  function compile(policy: NetworkPolicy): Layer {
+    const key = JSON.stringify(policy);
+    const known = compiled.get(key);
+    if (known) return known;
+    const layer = compilePolicy(policy, options);
+    compiled.set(key, layer);
+    if (compiled.size > MAX_COMPILED) compiled.delete(compiled.keys().next().value!);
+    return layer;
+  }
+
+  const timer = setInterval(() => {
+    for (const sandbox of sandboxes.values()) {
+      sandbox.expireGrants();
+      for (const connection of [...sandbox.connections]) connection.tick();
+    }
+  }, TICK_MS).unref();
+
+  function remove(id: SandboxId, denial: Denial): void {
+    const sandbox = sandboxes.get(id);
+    sandboxes.delete(id);
+    given.delete(id);
+    lookups.delete(id);
+    for (const connection of [...(sandbox?.connections ?? [])]) connection.cut(denial);
+    // What has just begun finds no policy.
+    sandbox?.setLayers([]);
+  }
+
+  return {
+    policies: {
+      set(id, policies) {
+        const layers = policies.map(compile);
+        let sandbox = sandboxes.get(id);
+        if (!sandbox) {
+          sandbox = new SandboxEgress(id, {
+            clock,
+            presets: options.presets,
+            limits: { ...DEFAULT_LIMITS, ...options.limits },
+            keepAttempts: options.keepAttempts ?? 1000,
+            onAttempt: options.onAttempt ?? (() => {}),
+          });
+          sandboxes.set(id, sandbox);
+          lookups.set(id, new Window(clock));
+        }
+        given.set(id, policies);
+        sandbox.setLayers(layers);
+      },
+      get: (id) => given.get(id),
+      remove: (id) => remove(id, new Denial('no_policy', 'The sandbox is being removed')),
+    },
+    grant(id, rule, expiresAt) {
+      sandboxes.get(id)?.grant({ rule, expiresAt });
+    },
+    grants: (id) => sandboxes.get(id)?.grants ?? [],
+    attempts: (id) => sandboxes.get(id)?.attempts.list() ?? [],
+    stats(id) {
+      const sandbox = sandboxes.get(id);
+      return (
+        sandbox && {
+          connections: sandbox.connections.size,
+          ...sandbox.attempts.counts,
+          bytesOut: sandbox.budget.bytes.out,
+          bytesIn: sandbox.budget.bytes.in,
+        }
+      );
+    },
+    async lookup(id, query) {
+      const sandbox = sandboxes.get(id);
+      const name = normalizeName(query.name);
+      if (!sandbox || name === undefined || !lookups.get(id)!.add(1, LOOKUPS_PER_MINUTE))
+        return { kind: 'absent' };
+      return answerLookup(sandbox, name);
+    },
+    connect(id, target, stream) {
+      const sandbox = sandboxes.get(id);
+      const checked = checkTarget(target);
+      // A stream whose guest goes away must not end the server.
+      stream.duplex.on('error', () => {});
+      if (!sandbox) {
+        stream.refuse(new Denial('no_policy', 'This sandbox has no network policy').toError());
+        return;
+      }
+      if (!checked) {
+        stream.refuse(new Denial('invalid_target', 'That is no name, address and port').toError());
+        return;
+      }
+      // Those that wait for an explanation are not counted as connections; they are bounded all the same.
+      if (sandbox.connections.size >= 2 * (sandbox.budget.limits.connections ?? 512)) {
+        stream.refuse(new Denial('limit', 'Too many connections are open').toError());
+        return;
+      }
+      // It reports its failures itself.
+      new Connection(engine, sandbox, checked, stream).carry().catch(() => stream.duplex.destroy());
+    },
+    close() {
+      clearInterval(timer);
+      for (const id of [...sandboxes.keys()]) remove(id, new Denial('closed', 'The server is stopping'));
+      http1.close();
+      http2.close();
+    },
+  };
+}
+
+function answerLookup(sandbox: SandboxEgress, name: string): EgressLookupAnswer {
+  const { policy } = sandbox;
+  // A refused name has these two as well, where its refusal can be explained.
+  const ports = new Set([80, 443]);
+  let anyPort = policy.layers.length > 0;
+  for (const { allow, base, otherwise } of policy.layers) {
+    let wide = otherwise === 'ask';
+    for (const [low, high] of [...allow.portsOf(name), ...base.portsOf(name)]) {
+      if (high - low >= MAX_LISTED_PORTS) wide = true;
+      else for (let port = low; port <= high && ports.size < MAX_LISTED_PORTS; port++) ports.add(port);
+    }
+    anyPort &&= wide;
+  }
+  const open = [...ports].filter(
+    (port) => port === 80 || port === 443 || decideName(policy, name, port).verdict !== 'deny',
+  );
+  return { kind: 'address', ports: open, ...(anyPort && { anyPort }) };
+}
+
+function checkTarget({ name, address, port, process }: EgressTarget): ConnectionTarget | undefined {
+  if (!Number.isInteger(port) || port < 1 || port > 65_535) return undefined;
+  const shown = process?.slice(0, 256);
+  if (name !== undefined) {
+    const normal = normalizeName(name);
+    return normal === undefined ? undefined : { name: normal, address: undefined, port, process: shown };
+  }
+  const canonical = address === undefined ? undefined : canonicalAddress(address);
+  return canonical === undefined ? undefined : { name: undefined, address: canonical, port, process: shown };
+}

@@ -1,0 +1,112 @@
+/**
+ * Ends the TLS of a sandbox with a certificate of this installation, and begins TLS of its own to the real
+ * server, whose certificate it verifies. Both sides speak the same protocol: what the real server chooses of
+ * what the program offers is what the program gets.
+ */
+import type { Duplex } from 'node:stream';
+import { connect, createSecureContext, getCACertificates, TLSSocket } from 'node:tls';
+import { Denial } from '../carrier/denial.ts';
+import type { TlsTermination } from '../carrier/engine.ts';
+import type { HttpConnection } from '../http/exchange.ts';
+import type { Http1Proxy } from '../http/http1-proxy.ts';
+import type { Http2Proxy } from '../http/http2-proxy.ts';
+import type { Authority } from './authority.ts';
+
+export interface TerminationOptions {
+  readonly authority: Authority;
+  readonly trusted: readonly string[];
+  readonly http1: Http1Proxy;
+  readonly http2: Http2Proxy;
+  readonly handshakeMs?: number | undefined;
+}
+
+const PROTOCOLS = ['h2', 'http/1.1'];
+
+export function terminateTls({
+  authority,
+  trusted,
+  http1,
+  http2,
+  handshakeMs = 10_000,
+}: TerminationOptions): TlsTermination {
+  // Reading the trust store takes long, so it is read once.
+  const store = [...new Set([...getCACertificates('default'), ...getCACertificates('system'), ...trusted])];
+  const trust = createSecureContext({ ca: store, minVersion: 'TLSv1.2' });
+
+  async function begin(raw: Duplex, name: string, protocols: readonly string[]): Promise<TLSSocket> {
+    const socket = connect({
+      socket: raw,
+      servername: name,
+      secureContext: trust,
+      ALPNProtocols: [...protocols],
+      rejectUnauthorized: true,
+    });
+    await settled(socket, 'secureConnect', handshakeMs, (error) => {
+      const why = socket.authorizationError?.toString() ?? error;
+      return new Denial('tls', `TLS with ${name} failed: ${why}`);
+    });
+    return socket;
+  }
+
+  return {
+    async take(stream, name, hello, connection, dial) {
+      const offered = PROTOCOLS.filter((protocol) => hello.protocols.includes(protocol));
+      const wanted = offered.length > 0 ? offered : ['http/1.1'];
+      let first = dial && (await begin(await dial(), name, wanted));
+      const protocol = first?.alpnProtocol || (dial ? 'http/1.1' : wanted[0]!);
+      const inside = new TLSSocket(stream, {
+        isServer: true,
+        secureContext: authority.contextFor(name),
+        ...(hello.protocols.length > 0 && { ALPNProtocols: [protocol] }),
+      });
+      inside.on('error', () => stream.destroy());
+      inside.once('close', () => {
+        first?.destroy();
+        if (!stream.destroyed) stream.destroy();
+      });
+      await settled(
+        inside,
+        'secure',
+        handshakeMs,
+        () => new Denial('tls', `The program ended TLS with ${name}`),
+      );
+      // A socket that no `tls.Server` made does not know that its handshake is over, and HTTP/2 asks for that.
+      Object.assign(inside, { secureConnecting: false });
+      const over: HttpConnection = {
+        ...connection,
+        secure: true,
+        dial: async () => {
+          const ready = first;
+          first = undefined;
+          if (ready && !ready.destroyed) return ready;
+          if (!dial) throw new Denial('closed', 'There is no connection');
+          return begin(await dial(), name, [protocol]);
+        },
+      };
+      (protocol === 'h2' ? http2 : http1).take(inside, over);
+    },
+  };
+}
+
+async function settled(
+  socket: TLSSocket,
+  event: 'secure' | 'secureConnect',
+  timeoutMs: number,
+  toError: (why: string) => Denial,
+): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const onError = (error: Error) => reject(toError(error.message));
+  const onClose = () => reject(toError('the connection ended'));
+  const timer = setTimeout(() => reject(toError('no answer in time')), timeoutMs);
+  socket.once(event, resolve).once('error', onError).once('close', onClose);
+  try {
+    await promise;
+  } catch (error) {
+    socket.on('error', () => {});
+    socket.destroy();
+    throw error;
+  } finally {
+    clearTimeout(timer);
+    socket.off(event, resolve).off('error', onError).off('close', onClose);
+  }
+}
