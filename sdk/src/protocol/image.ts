@@ -27,7 +27,12 @@ export const ImagePageSchema = z.object({ images: z.array(ImageSchema) });
 export type ImagePage = z.infer<typeof ImagePageSchema>;
 
 const ImageNameSchema = z.string().min(1).max(512).describe('Such as `python:3.12-slim`.');
-export const PullImageSchema = z.object({ image: ImageNameSchema }).strict();
+export const PullImageSchema = z
+  .object({
+    image: ImageNameSchema,
+    missingOnly: z.boolean().default(false).describe('Asks no registry for an image that is here.'),
+  })
+  .strict();
 export const FindImageSchema = z.object({ image: ImageNameSchema }).strict();
 export const ImportImageSchema = z
   .object({ name: ImageNameSchema.optional().describe('What it is to be called; absent: what the archive says.') })
@@ -48,13 +53,9 @@ export const PullProgressSchema = z.object({
 });
 export type PullProgress = z.infer<typeof PullProgressSchema>;
 
-/** A line of the answer to a pull or an import: how far it is, or its end. */
+/** A value of the answer to a pull or an import: how far it is or, as the last, what is here now. */
 export const PullLineSchema = z.object({
   progress: PullProgressSchema.optional(),
-  images: z.array(ImageSchema).optional().describe('The end: what is here now.'),
-  error: z
-    .object({ code: z.string(), message: z.string(), hint: z.string().optional() })
-    .optional()
-    .describe('The end: why it failed.'),
+  images: z.array(ImageSchema).optional(),
 });
 export type PullLine = z.infer<typeof PullLineSchema>;

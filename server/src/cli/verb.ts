@@ -12,6 +12,17 @@ export interface DockerSettings {
   image?: string;
 }
 
+/** Where images come from, and how much of them is kept, on a backend that keeps images itself. */
+export interface ImageFlags {
+  private: readonly string[];
+  insecure: readonly string[];
+  mirrors: Readonly<Record<string, readonly string[]>>;
+  /** In the form of Docker's `config.json`. */
+  credentialsFile?: string;
+  maxStoreBytes?: number;
+  maxImageBytes?: number;
+}
+
 export interface BackendOptions {
   /** Where the backend may keep things. */
   dir: string;
@@ -23,6 +34,7 @@ export interface BackendOptions {
   poolSize?: number;
   storage?: string;
   docker?: DockerSettings;
+  images?: ImageFlags;
   /** Which labels choose which of several backends. */
   platformRules?: readonly PlatformRule[];
   /** Tries in the background what each runtime can do. Absent: capabilities are what is wired. */

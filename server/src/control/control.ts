@@ -37,6 +37,7 @@ import type { ControlMetrics } from './capacity/control-metrics.ts';
 import type { CommandVerbs } from './commands/command.ts';
 import type { EventVerbs } from './events/event-verbs.ts';
 import type { WebhookVerbs } from './events/webhooks/webhook-verbs.ts';
+import type { ImageVerbs } from './images/image.ts';
 import type { PauseVerbs } from './pausing/pause.ts';
 import type { SandboxVerbs } from './sandboxes/sandbox.ts';
 import type { SnapshotVerbs, TravelVerbs } from './snapshots/snapshot.ts';
@@ -91,6 +92,7 @@ export interface Control
   extends SandboxVerbs, SnapshotVerbs, TravelVerbs, PauseVerbs, TemplateVerbs, OperatorVerbs {
   readonly commands: CommandVerbs;
   readonly builds: Builds;
+  readonly images: ImageVerbs;
   readonly events: EventVerbs;
   readonly webhooks: WebhookVerbs;
   readonly keys: KeyVerbs;

@@ -21,6 +21,7 @@ import { commandLimit, type CommandLimit } from './commands/command-limit.ts';
 import { openCommandLogs, type CommandLogs } from './commands/command-logs.ts';
 import type { EventLog } from './events/event-log.ts';
 import type { ControlOptions } from './control-options.ts';
+import { pullText } from './images/pull-text.ts';
 import { platformCapabilities } from './placement/placement.ts';
 import { openActivity, type Activity } from './sandboxes/activity.ts';
 import { openLookup, type SandboxLookup } from './sandboxes/lookup.ts';
@@ -134,7 +135,13 @@ export async function openCore(options: ControlOptions, closing: AbortSignal): P
     capabilitiesOf: platformCapabilities(backend, capabilities),
     policy,
     records,
-    lookup: openLookup({ sandboxes, activity, previews, previewUrl }),
+    lookup: openLookup({
+      sandboxes,
+      activity,
+      previews,
+      previewUrl,
+      pullText: (template) => pullText(backend, template),
+    }),
     operations: openOperations(),
     activity,
     commandLimit: commandLimit(policy.maxima.commands),

@@ -21,6 +21,7 @@ import { openCore, type Core } from './core.ts';
 import { eventVerbs } from './events/event-verbs.ts';
 import { webhookVerbs } from './events/webhooks/webhook-verbs.ts';
 import { openWebhooks, type Webhooks } from './events/webhooks/webhooks.ts';
+import { imageVerbs } from './images/image-verbs.ts';
 import { openIdleDetector } from './pausing/idle-detector.ts';
 import { openIdling } from './pausing/idle-policy.ts';
 import { openPauseLevels } from './pausing/pause-levels.ts';
@@ -214,6 +215,7 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     resume: pausing.resume,
     lease: pausing.lease,
     ...templateVerbs(parts),
+    images: imageVerbs(parts),
     ...tenantVerbs({ ...parts, webhooks }),
     ...operatorVerbs({ ...parts, webhooks }, options),
   };

@@ -1,12 +1,7 @@
 import type { Image, ImageConfig, PullProgress } from '@cay/sdk/protocol';
 import type { CallScope } from '../backend.ts';
 
-export interface ImageScope extends CallScope {
-  /** Which of several platforms; absent: the default. */
-  platform?: string | undefined;
-}
-
-export interface ImagePullScope extends ImageScope {
+export interface ImagePullScope extends CallScope {
   onProgress?(progress: PullProgress): void;
 }
 
@@ -28,17 +23,20 @@ export interface ImageKeeping {
    * What an image is, from here or from its registry. Fetches no layer. Nothing for a template that is not an
    * image here. Rejects `not_found`.
    */
-  resolveImage(template: string, scope?: ImageScope): Promise<ResolvedImage | undefined>;
-  /** Fetches what the registry has under this name now. Concurrent calls share the work. */
-  pullImage(name: string, scope?: ImagePullScope): Promise<Image>;
+  resolveImage(template: string, scope?: CallScope): Promise<ResolvedImage | undefined>;
+  /**
+   * Fetches what the registry has under this name now; with `missingOnly` an image that is here is enough.
+   * Concurrent calls share the work.
+   */
+  pullImage(name: string, scope?: ImagePullScope & { missingOnly?: boolean }): Promise<Image>;
   /** Takes images in from an archive, which is hostile. */
   importImages(
     archive: AsyncIterable<Uint8Array>,
     scope?: ImagePullScope & { name?: string | undefined },
   ): Promise<Image[]>;
-  listImages(scope?: ImageScope): Promise<Image[]>;
+  listImages(scope?: CallScope): Promise<Image[]>;
   /** Rejects `not_found`, and `failed_precondition` while a sandbox or a snapshot stands on it. */
-  removeImage(name: string, scope?: ImageScope): Promise<void>;
+  removeImage(name: string, scope?: CallScope): Promise<void>;
   /** How far the pull of a template is, if one is under way. Reads memory. */
   pullProgress(template: string): PullProgress | undefined;
 }

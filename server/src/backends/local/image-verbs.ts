@@ -19,6 +19,11 @@ export function imageVerbs(engine: Engine, store: ImageStore): ImageKeeping {
     throw new CayError('invalid_argument', `"${name}" is a template of this server, not an image`);
   }
 
+  const pullAgain: ImageStore['prepare'] = async (reference, options) => ({
+    ...(await store.pull(reference, options)),
+    tree: '',
+  });
+
   return {
     async resolveImage(template, { signal } = {}) {
       const reference = templates.image(template);
@@ -28,8 +33,9 @@ export function imageVerbs(engine: Engine, store: ImageStore): ImageKeeping {
       return { pinned: familiarName({ ...reference, digest }), config };
     },
 
-    async pullImage(name, { signal, onProgress } = {}) {
-      const image = await store.pull(imageCalled(name), {
+    async pullImage(name, { signal, onProgress, missingOnly = false } = {}) {
+      const reference = imageCalled(name);
+      const { tree: _tree, ...image } = await (missingOnly ? store.prepare : pullAgain)(reference, {
         ids: await idsNow(),
         ...(signal && { signal }),
         ...(onProgress && { onProgress }),

@@ -12,6 +12,7 @@ import { backendOption, namesOf } from '../lib/backend-option.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { makeDataDirectory, removeData } from '../lib/data-directory.ts';
 import { usageError } from '../lib/failure.ts';
+import { imageFlags, imageFlagsOf, withImageOptions, type ImageOptions } from '../lib/image-options.ts';
 import { colour, note, print } from '../lib/output.ts';
 import { pathError } from '../lib/path-error.ts';
 import { policyFlags, policyOf, withPolicyOptions, type PolicyOptions } from '../lib/policy-options.ts';
@@ -33,7 +34,7 @@ import { directoryInUse } from '../../host/directory-in-use.ts';
 import type { RunningServer } from '../../serve.ts';
 import type { BackendOptions, Composition, DockerSettings, OpenedBackend, Verb } from '../verb.ts';
 
-interface Options extends CommonOptions, PolicyOptions, QuotaOptions {
+interface Options extends CommonOptions, PolicyOptions, QuotaOptions, ImageOptions {
   detach?: boolean;
   listen?: string;
   backend: string;
@@ -187,7 +188,7 @@ export const upVerb: Verb = (program, composition) => {
         .default('info')
         .env('CAY_LOG_LEVEL'),
     );
-  withCommonOptions(withQuotaOptions(withPolicyOptions(command)), { json: false }).action(
+  withCommonOptions(withQuotaOptions(withImageOptions(withPolicyOptions(command))), { json: false }).action(
     async (options: Options) => {
       if (options.url !== undefined)
         throw usageError('"up" starts a server on this machine and takes no --url');
@@ -196,7 +197,9 @@ export const upVerb: Verb = (program, composition) => {
       requireReadable('certificate', options.tlsCert);
       requireReadable('private key', options.tlsKey);
       requireReadable('backup', options.restore);
+      requireReadable('credentials', options.registryConfig);
       quotaBoundsOf(options);
+      imageFlagsOf(options);
       const policy = policyOf(options);
       const { prepareHost } = await import('../lib/prepare-host.ts');
       prepareHost(namesOf(options.backend));
@@ -261,7 +264,7 @@ function flagsOf(options: Options, dataDir: string): string[] {
   number('--disk-reserve', options.diskReserve);
   add('--reclaim', options.reclaim);
   add('--restore', options.restore && resolve(options.restore));
-  return [...flags, ...policyFlags(options), ...quotaFlags(options)];
+  return [...flags, ...policyFlags(options), ...quotaFlags(options), ...imageFlags(options)];
 }
 
 async function upForeground(composition: Composition, options: Options, policy: Policy): Promise<void> {
@@ -412,6 +415,7 @@ async function openBackend(
     runtime,
     storage,
     docker,
+    images: imageFlagsOf(options),
     platformRules,
     poolSize: pool,
     protectServer: true,

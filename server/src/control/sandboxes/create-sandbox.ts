@@ -7,6 +7,7 @@ import { withMemoryHint } from '../snapshots/memory-errors.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { SandboxMaker } from './make-sandbox.ts';
+import { pinImage } from '../images/pin-image.ts';
 import { newSandboxRow } from './new-sandbox-row.ts';
 import type { Planning } from './plan-sandbox.ts';
 import type { CreateOptions, SandboxVerbs } from './sandbox.ts';
@@ -105,13 +106,14 @@ export function createVerb({
     from: SnapshotRow | undefined,
     { exactly, idempotencyKey }: CreateOptions,
   ) {
-    const spec = await planning.specOf(request, from, exactly);
+    const asked = from ? request : await pinImage(backend, request, exactly);
+    const spec = await planning.specOf(asked, from, exactly);
     await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });
     await backend.validate(spec);
     // Another call may have made it meanwhile. From here to the insert nothing is awaited.
     const meanwhile = existing(principal, request, idempotencyKey);
     if (meanwhile) return { sandbox: await meanwhile, created: false };
-    const row = insert(rowFor(principal.project, request, spec, from), request, idempotencyKey);
+    const row = insert(rowFor(principal.project, asked, spec, from), request, idempotencyKey);
     const made = maker.make(row, principal);
     idling.changed();
     return { sandbox: lookup.show(await made), created: true };

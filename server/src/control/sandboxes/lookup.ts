@@ -20,11 +20,14 @@ export function openLookup({
   activity,
   previews,
   previewUrl,
+  pullText,
 }: {
   sandboxes: SandboxRecords;
   activity: Activity;
   previews: PreviewTokens;
   previewUrl(id: SandboxId, port: number): string;
+  /** What to say of a sandbox that waits for its image. */
+  pullText?(template: string): string | undefined;
 }): SandboxLookup {
   const notFound = (ref: string) => new CayError('not_found', `Sandbox "${ref.slice(0, 80)}" does not exist`);
   return {
@@ -44,7 +47,8 @@ export function openLookup({
       // The last use is recorded every few seconds.
       const usedAtMs = activity.usedAtMs(row.id);
       const used = usedAtMs === undefined ? row.usedAtMs : Math.max(usedAtMs, row.usedAtMs ?? 0);
-      return showSandbox({ ...row, usedAtMs: used }, previews, previewUrl);
+      const message = row.state === 'creating' ? (pullText?.(row.spec.template) ?? row.message) : row.message;
+      return showSandbox({ ...row, message, usedAtMs: used }, previews, previewUrl);
     },
   };
 }
