@@ -26,7 +26,8 @@ export async function startRegistry(options: { htpasswd?: string } = {}): Promis
   // With a line of "htpasswd -nbB" it asks for that password.
   const { htpasswd } = options;
   if (htpasswd !== undefined) await writeFile(join(dir, 'htpasswd'), htpasswd);
-  const auth = htpasswd === undefined ? '' : `auth:\n  htpasswd:\n    realm: cay\n    path: ${dir}/htpasswd\n`;
+  const auth =
+    htpasswd === undefined ? '' : `auth:\n  htpasswd:\n    realm: cay\n    path: ${dir}/htpasswd\n`;
   await writeFile(
     config,
     `${auth}version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: ${dir}/data\nhttp:\n  addr: ${address}\n`,

@@ -130,12 +130,7 @@ impl Layer {
 
 /// Makes room for an entry, which replaces whatever is there, except a directory by a directory. Returns
 /// whether something was removed.
-pub fn make_room(
-    directory: RawFd,
-    name: &CStr,
-    path: &[u8],
-    for_directory: bool,
-) -> Result<bool, Stopped> {
+pub fn make_room(directory: RawFd, name: &CStr, path: &[u8], for_directory: bool) -> Result<bool, Stopped> {
     let stat = match sys::stat_at(directory, name, false) {
         Err(error) if sys::is(&error, libc::ENOENT) => return Ok(false),
         stat => stat.doing("replace", path)?,

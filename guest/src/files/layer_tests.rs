@@ -64,8 +64,11 @@ fn lower() -> Scratch {
 #[test]
 fn whiteouts_take_away_what_is_below_and_leave_no_trace() {
     let scratch = lower();
-    apply(&scratch, &[file("a/.wh.one"), file("a/.wh.sub"), file(".wh.b"), file("gone/.wh.x"), file(".wh.y")])
-        .expect("unpacked");
+    apply(
+        &scratch,
+        &[file("a/.wh.one"), file("a/.wh.sub"), file(".wh.b"), file("gone/.wh.x"), file(".wh.y")],
+    )
+    .expect("unpacked");
     assert_eq!(below(&scratch), ["a", "a/two"]);
 }
 
@@ -112,7 +115,8 @@ fn entries_replace_entries_of_another_kind() {
     apply(&scratch, &[entry(b'2', "b", "a", b""), entry(b'1', "hard", "a", b"")]).expect("unpacked");
     assert_eq!(below(&scratch), ["a", "b", "hard"]);
     // A directory replaces a symlink, and nothing is written through it.
-    apply(&scratch, &[entry(b'2', "dirlink", ".", b""), dir("dirlink"), file("dirlink/x")]).expect("unpacked");
+    apply(&scratch, &[entry(b'2', "dirlink", ".", b""), dir("dirlink"), file("dirlink/x")])
+        .expect("unpacked");
     assert_eq!(below(&scratch), ["a", "b", "dirlink", "dirlink/x", "hard"]);
     // The mode of a file that replaces a hard link is its own alone.
     apply(&scratch, &[file("hard")]).expect("unpacked");

@@ -35,7 +35,9 @@ export const PullImageSchema = z
   .strict();
 export const FindImageSchema = z.object({ image: ImageNameSchema }).strict();
 export const ImportImageSchema = z
-  .object({ name: ImageNameSchema.optional().describe('What it is to be called; absent: what the archive says.') })
+  .object({
+    name: ImageNameSchema.optional().describe('What it is to be called; absent: what the archive says.'),
+  })
   .strict();
 
 export const PullProgressSchema = z.object({

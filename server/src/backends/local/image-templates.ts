@@ -20,7 +20,11 @@ export interface LocalTemplates {
    * operator does not allow. With `made` the policy alone decides: the files are there.
    */
   check(name: string, options: { made: boolean; signal?: AbortSignal | undefined }): Promise<void>;
-  prepare(name: string, ids: IdMapping, options?: { signal?: AbortSignal | undefined }): Promise<PreparedTemplate>;
+  prepare(
+    name: string,
+    ids: IdMapping,
+    options?: { signal?: AbortSignal | undefined },
+  ): Promise<PreparedTemplate>;
   forget(name: string): void;
   /** The image that a name is, if it may be used; nothing for a template. */
   image(name: string, options?: { made?: boolean }): ImageReference | undefined;
@@ -116,8 +120,12 @@ export function imageTemplates(
 }
 
 function unknown(name: string, cause: CayError): CayError {
-  return new CayError('not_found', `Template "${name}" is unknown: no template has that name, and ${cause.message}`, {
-    cause,
-    details: { what: 'template' },
-  });
+  return new CayError(
+    'not_found',
+    `Template "${name}" is unknown: no template has that name, and ${cause.message}`,
+    {
+      cause,
+      details: { what: 'template' },
+    },
+  );
 }

@@ -82,7 +82,9 @@ for (const runtime of ['runc', 'runsc']) {
       await backend.close();
       const offline = await open({});
       await offline.ensure(id, spec);
-      expect(await ran(await offline.connect(id), ['sh', '-c', 'cat /etc/new; echo $GREETING'])).toBe('x\nhello');
+      expect(await ran(await offline.connect(id), ['sh', '-c', 'cat /etc/new; echo $GREETING'])).toBe(
+        'x\nhello',
+      );
       const clone = newId('sbx');
       await offline.clone(clone, spec, snapshot, { start: true });
       expect(await ran(await offline.connect(clone), ['sh', '-c', 'echo $GREETING'])).toBe('hello');

@@ -29,7 +29,8 @@ export async function plan(
   { pooled = false, on, signal }: PlanOptions = {},
 ): Promise<InstanceFacts> {
   const runtime = await pickRuntime(engine, wanted.runtime);
-  const footing = on?.footing ?? footingOf(await engine.templates.prepare(wanted.template, runtime.ids, { signal }));
+  const footing =
+    on?.footing ?? footingOf(await engine.templates.prepare(wanted.template, runtime.ids, { signal }));
   const name = newName.instance();
   return {
     name,

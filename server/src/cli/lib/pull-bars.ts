@@ -29,7 +29,9 @@ function pullBars(label: string): { show(progress: PullProgress): void; finish()
   let last: PullProgress | undefined;
   const draw = (progress: PullProgress) => {
     const lines = barLines(label, progress);
-    process.stderr.write(`${drawn > 0 ? `\u001b[${drawn}A` : ''}${lines.map((line) => `\r\u001b[K${line}\n`).join('')}`);
+    process.stderr.write(
+      `${drawn > 0 ? `\u001b[${drawn}A` : ''}${lines.map((line) => `\r\u001b[K${line}\n`).join('')}`,
+    );
     drawn = lines.length;
     shownAt = performance.now();
   };

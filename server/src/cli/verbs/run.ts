@@ -41,6 +41,10 @@ Starts the server in the background if none answers. Exits with the command's ow
   cay run --image python:3.12-slim -- python3 --version`,
     )
     .action(async (argv: string[], options: Options) => {
+      // What is wrong with the flags is told as for every other verb.
+      sandboxRequest(options);
+      if (argv.length === 0 && options.image === undefined)
+        throw usageError('"run" needs a command', 'give it after --, as in: cay run -- echo hello');
       process.exitCode = await runCommand(composition, argv, options).catch((error: unknown) => {
         reportFailure(error);
         return commandExitCodeOf(error);
@@ -49,8 +53,6 @@ Starts the server in the background if none answers. Exits with the command's ow
 };
 
 async function runCommand(composition: Composition, argv: string[], options: Options): Promise<number> {
-  if (argv.length === 0 && options.image === undefined)
-    throw usageError('"run" needs a command', 'give it after --, as in: cay run -- echo hello');
   const asked = askedToStop();
   const { sandbox, image } = await makeSandbox(composition, options);
   const renewal = options.keep

@@ -5,7 +5,7 @@ import type { ImageVerbs } from './image.ts';
 import { requireImages } from './keeps-images.ts';
 
 export function imageVerbs({ backend, events }: Pick<Core, 'backend' | 'events'>): ImageVerbs {
-  const note = ({ project, key }: Principal, type: string, data: Record<string, string>) =>
+  const note = async ({ project, key }: Principal, type: string, data: Record<string, string>) =>
     events.append({ type, project, key, data });
 
   return {

@@ -21,7 +21,10 @@ export async function pinImage(
   const image = await (await imagesFor(backend, request))?.resolveImage(request.template);
   if (!image) {
     if (!request.imageCommand) return request;
-    throw new CayError('invalid_argument', `"imageCommand" needs an image, and "${request.template}" is none here`);
+    throw new CayError(
+      'invalid_argument',
+      `"imageCommand" needs an image, and "${request.template}" is none here`,
+    );
   }
   const { config, pinned } = image;
   const { user, workdir, ports } = request;
@@ -43,7 +46,11 @@ export async function pinImage(
 
 function userOf({ template }: CreateSandbox, user: string): string {
   if (UserSchema.safeParse(user).success) return user;
-  throw new CayError('invalid_argument', `Image "${template}" has a user that is none: "${user.slice(0, 100)}"`, {
-    hint: 'name another user in the request',
-  });
+  throw new CayError(
+    'invalid_argument',
+    `Image "${template}" has a user that is none: "${user.slice(0, 100)}"`,
+    {
+      hint: 'name another user in the request',
+    },
+  );
 }

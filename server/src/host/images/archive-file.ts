@@ -3,7 +3,14 @@ import { createReadStream } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { posix } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
-import { BLOCK, decodeHeader, decodeRecords, paddingOf, textAt, type Extended } from '../../lib/tar/header.ts';
+import {
+  BLOCK,
+  decodeHeader,
+  decodeRecords,
+  paddingOf,
+  textAt,
+  type Extended,
+} from '../../lib/tar/header.ts';
 
 export interface ArchiveFile {
   has(name: string): boolean;

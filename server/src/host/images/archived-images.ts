@@ -77,7 +77,8 @@ async function fromLayout(archive: ArchiveFile): Promise<ArchivedImage[]> {
 async function fromDocker(archive: ArchiveFile): Promise<ArchivedImage[]> {
   const text = (await archive.bytes('manifest.json', MOST_MANIFEST_BYTES)).toString('utf8');
   const parsed = SavedSchema.safeParse(safeJson(text));
-  if (!parsed.success) throw new CayError('invalid_argument', 'The "manifest.json" of the archive is malformed');
+  if (!parsed.success)
+    throw new CayError('invalid_argument', 'The "manifest.json" of the archive is malformed');
   return Promise.all(
     parsed.data.map(async ({ Config, RepoTags, Layers }) => {
       const config = await archive.bytes(Config, MOST_MANIFEST_BYTES);

@@ -25,7 +25,9 @@ export interface AssembleOptions {
 
 /** The names of its trees, lowest first; the last is the one to start from. */
 export function treesOf({ diffIds, config }: ConfigFile, ids: IdMapping): string[] {
-  const above = createHash('sha256').update(JSON.stringify([ABOVE, config.volumes])).digest('hex');
+  const above = createHash('sha256')
+    .update(JSON.stringify([ABOVE, config.volumes]))
+    .digest('hex');
   return chainTrees([BELOW, ...diffIds, above], ids);
 }
 

@@ -34,7 +34,12 @@ describe.skipIf(why !== undefined)('a store of images', () => {
   let fixture: Awaited<ReturnType<typeof storeFixture>>;
   let store: ImageStore;
   const at = (name: string) => parseReference(`${registry.address}/${name}`);
-  const config = { Env: ['PATH=/bin', 'A=1'], Cmd: ['/bin/tool'], WorkingDir: '/data', Volumes: { '/vol': {} } };
+  const config = {
+    Env: ['PATH=/bin', 'A=1'],
+    Cmd: ['/bin/tool'],
+    WorkingDir: '/data',
+    Volumes: { '/vol': {} },
+  };
   const image = imageOf([base, second], { config });
 
   beforeAll(async () => {
@@ -53,7 +58,11 @@ describe.skipIf(why !== undefined)('a store of images', () => {
     const seen: PullProgress[] = [];
     const onProgress = (progress: PullProgress) => void seen.push(progress);
     const pulled = await store.pull(at('team/tool:1'), { ids: IDS, onProgress });
-    expect(pulled).toMatchObject({ digest: image.digest, layers: 2, config: { env: config.Env, workdir: '/data' } });
+    expect(pulled).toMatchObject({
+      digest: image.digest,
+      layers: 2,
+      config: { env: config.Env, workdir: '/data' },
+    });
     expect(pulled.names).toEqual([`${registry.address}/team/tool:1`]);
     expect(seen.at(-1)).toMatchObject({ state: 'done', layers: [{ state: 'done' }, { state: 'done' }] });
     const { tree } = await store.prepare(at('team/tool:1'), { ids: IDS });
@@ -113,7 +122,9 @@ describe.skipIf(why !== undefined)('a store of images', () => {
     await pushImage(registry, 'team/multi', 'own', image);
     await pushManifest(registry, 'team/multi', 'all', index);
     expect((await store.pull(at('team/multi:all'), { ids: IDS })).digest).toBe(sha256(index));
-    await expect(store.pull(at('team/multi:riscv'), { ids: IDS })).rejects.toMatchObject({ code: 'unsupported' });
+    await expect(store.pull(at('team/multi:riscv'), { ids: IDS })).rejects.toMatchObject({
+      code: 'unsupported',
+    });
   });
 
   it('says what is not there', async () => {
@@ -141,7 +152,7 @@ describe.skipIf(why !== undefined)('a store of images', () => {
     await own.prepare(at('team/gc:2'), { ids: IDS });
     await fixture.trees.prepare('i-standing', { parent: used.tree });
     await expect(own.remove(at('team/gc:0'))).rejects.toMatchObject({ code: 'failed_precondition' });
-    // The other stores of this test are not this one's to sweep: their trees stay below their children.
+    // A pool belongs to one store, so that this one sweeps the trees of the others too.
     expect(await own.collect({ maxBytes: 0 })).toEqual([images[1]!.digest, images[2]!.digest]);
     expect(own.list().map(({ digest }) => digest)).toEqual([images[0]!.digest]);
     expect(await imageTrees()).toContain(used.tree);
@@ -157,7 +168,12 @@ describe.skipIf(why !== undefined)('a store of images', () => {
     const fresh = await fixture.open({ insecure: [registry.address] }, 'compared');
     const layout = join(fixture.dir, 'layout');
     const insecure = ['--src-tls-verify=false', '--insecure-policy'];
-    execFileSync('skopeo', ['copy', ...insecure, `docker://${registry.address}/team/tool:1`, `oci:${layout}:1`]);
+    execFileSync('skopeo', [
+      'copy',
+      ...insecure,
+      `docker://${registry.address}/team/tool:1`,
+      `oci:${layout}:1`,
+    ]);
     execFileSync('umoci', ['raw', 'unpack', '--image', `${layout}:1`, join(fixture.dir, 'unpacked')]);
     const { tree } = await fresh.prepare(at('team/tool:1'), { ids: IDS });
     const root = await rootOf(tree);

@@ -120,6 +120,8 @@ async function spool(
     });
   } catch (error) {
     if (!isDiskFull(error)) throw error;
-    throw new CayError('resource_exhausted', 'Cannot take the archive in: no space is left', { cause: error });
+    throw new CayError('resource_exhausted', 'Cannot take the archive in: no space is left', {
+      cause: error,
+    });
   }
 }

@@ -53,8 +53,16 @@ const ManifestSchema = z.object({
 export type Manifest = z.infer<typeof ManifestSchema>;
 
 const NUL = '\u0000';
-const text = (max: number) => z.string().max(max).refine((each) => !each.includes(NUL));
-const texts = (most: number) => z.array(text(128 * 1024)).max(most).nullish();
+const text = (max: number) =>
+  z
+    .string()
+    .max(max)
+    .refine((each) => !each.includes(NUL));
+const texts = (most: number) =>
+  z
+    .array(text(128 * 1024))
+    .max(most)
+    .nullish();
 const keys = z.record(text(4096), z.unknown()).nullish();
 
 const ConfigFileSchema = z.object({
@@ -102,7 +110,8 @@ export function digestOf(bytes: Uint8Array): string {
 /** An index or a manifest, by what is in it; its media type is only what somebody called it. */
 export function parseManifest(bytes: Uint8Array, what: string): { index: Index } | { manifest: Manifest } {
   const json = parse(bytes, what) as { manifests?: unknown; schemaVersion?: unknown } | null;
-  if (json?.schemaVersion === 1) throw malformed(what, 'it has schema version 1, which nobody makes any more');
+  if (json?.schemaVersion === 1)
+    throw malformed(what, 'it has schema version 1, which nobody makes any more');
   return Array.isArray(json?.manifests)
     ? { index: check(IndexSchema, json, what) }
     : { manifest: check(ManifestSchema, json, what) };
@@ -121,7 +130,9 @@ export function parseConfig(bytes: Uint8Array, what: string): ConfigFile {
       cmd: config?.Cmd ?? [],
       user: config?.User ?? '',
       workdir: workdir === '' || workdir.startsWith('/') ? workdir : `/${workdir}`,
-      ports: Object.keys(config?.ExposedPorts ?? {}).flatMap(portOf).slice(0, 64),
+      ports: Object.keys(config?.ExposedPorts ?? {})
+        .flatMap(portOf)
+        .slice(0, 64),
       volumes: Object.keys(config?.Volumes ?? {}).slice(0, 256),
     },
   };
@@ -143,7 +154,9 @@ export function chooseManifest(index: Index, architecture: string, what: string)
     fitting.find(({ platform }) => platform?.variant === undefined || platform.variant === 'v8') ??
     fitting[0] ??
     // An index without platforms, such as of one image alone.
-    (index.manifests.length === 1 && index.manifests[0]!.platform === undefined ? index.manifests[0] : undefined);
+    (index.manifests.length === 1 && index.manifests[0]!.platform === undefined
+      ? index.manifests[0]
+      : undefined);
   if (chosen) return chosen;
   const there = index.manifests.flatMap(({ platform }) =>
     platform ? [`${platform.os}/${platform.architecture}`] : [],

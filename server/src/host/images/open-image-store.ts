@@ -72,9 +72,7 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
   let collected: Promise<unknown> = Promise.resolve();
 
   function collectNow(maxBytes: number): Promise<string[]> {
-    const next = collected
-      .catch(() => {})
-      .then(() => (importing > 0 ? [] : collect(collecting, maxBytes)));
+    const next = collected.catch(() => {}).then(() => (importing > 0 ? [] : collect(collecting, maxBytes)));
     collected = next;
     return next;
   }
@@ -220,7 +218,9 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
           details: { what: 'image' },
         });
       const name = canonicalName(taggedPart(reference) ?? reference);
-      const others = [...index.names].filter(([each, { digest }]) => digest === record.digest && each !== name);
+      const others = [...index.names].filter(
+        ([each, { digest }]) => digest === record.digest && each !== name,
+      );
       if (reference.digest === undefined && others.length > 0) {
         index.names.delete(name);
         return index.save();

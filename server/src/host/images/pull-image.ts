@@ -63,7 +63,8 @@ export async function resolveImage(
     const { digest } = chooseManifest(parsed.index, thisArchitecture(), what);
     parsed = parseManifest((await registry.manifest({ ...reference, digest }, scope)).bytes, what);
   }
-  if ('index' in parsed) throw new CayError('invalid_argument', `Cannot use ${what}: its index leads to an index`);
+  if ('index' in parsed)
+    throw new CayError('invalid_argument', `Cannot use ${what}: its index leads to an index`);
   const { manifest } = parsed;
   const bytes = await registry.document(reference, manifest.config.digest, {
     mostBytes: MOST_CONFIG_BYTES,
@@ -103,8 +104,7 @@ export async function pullImage(
   meter.begin(missing);
   const ended = new AbortController();
   const either = AbortSignal.any([signal, ended.signal]);
-  for (const { digest: blob } of missing)
-    puller.blobUsers.set(blob, (puller.blobUsers.get(blob) ?? 0) + 1);
+  for (const { digest: blob } of missing) puller.blobUsers.set(blob, (puller.blobUsers.get(blob) ?? 0) + 1);
   const fetches = new Map(
     missing.map((layer) => [layer.digest, fetchLayer(puller, reference, layer, meter, either)]),
   );
@@ -136,7 +136,11 @@ export async function pullImage(
     ended.abort();
     await Promise.allSettled(fetches.values());
     if (record.state !== 'whole' && !isPassing) index.images.delete(digest);
-    await letGo(puller, missing.map((layer) => layer.digest), record.state === 'whole' || !isPassing);
+    await letGo(
+      puller,
+      missing.map((layer) => layer.digest),
+      record.state === 'whole' || !isPassing,
+    );
     if (!isPassing) await index.save().catch(() => {});
   }
   return record;

@@ -90,7 +90,14 @@ export async function* filesAbove(
 
 function directory(path: string, mode: number, id: number): Uint8Array {
   const rights = { mode, uid: id, gid: id };
-  return encodeHeader({ name: path, type: 'directory', sizeBytes: 0, modifiedAtMs: 0, target: '', ...rights });
+  return encodeHeader({
+    name: path,
+    type: 'directory',
+    sizeBytes: 0,
+    modifiedAtMs: 0,
+    target: '',
+    ...rights,
+  });
 }
 
 function* file(path: string, text: string): Generator<Uint8Array, void, undefined> {

@@ -73,9 +73,15 @@ function keyOf(registry: string): string {
 
 /** Keys may be hosts or URLs. */
 function find<T>(entries: Record<string, T>, registry: string): T | undefined {
-  const names = registry === 'docker.io' ? ['index.docker.io', 'docker.io', 'registry-1.docker.io'] : [registry];
+  const names =
+    registry === 'docker.io' ? ['index.docker.io', 'docker.io', 'registry-1.docker.io'] : [registry];
   const key = Object.keys(entries).find((one) =>
-    names.includes(one.replace(/^https?:\/\//, '').replace(/\/.*$/, '').toLowerCase()),
+    names.includes(
+      one
+        .replace(/^https?:\/\//, '')
+        .replace(/\/.*$/, '')
+        .toLowerCase(),
+    ),
   );
   return key === undefined ? undefined : entries[key];
 }

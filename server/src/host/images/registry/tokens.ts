@@ -22,8 +22,14 @@ const MOST_ANSWER = 1024 * 1024;
 const MOST_TOKENS = 1000;
 const DEFAULT_SECONDS = 60;
 const TokenSchema = z.object({
-  token: z.string().max(256 * 1024).optional(),
-  access_token: z.string().max(256 * 1024).optional(),
+  token: z
+    .string()
+    .max(256 * 1024)
+    .optional(),
+  access_token: z
+    .string()
+    .max(256 * 1024)
+    .optional(),
   expires_in: z.number().optional(),
 });
 

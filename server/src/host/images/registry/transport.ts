@@ -44,7 +44,8 @@ export function openTransport(options: TransportOptions): Transport {
     'http:': new HttpAgent({ keepAlive: true, maxSockets: CONNECTIONS }),
     'https:': new HttpsAgent({ keepAlive: true, maxSockets: CONNECTIONS }),
   };
-  const mayBePrivate = (url: URL) => options.privateHosts.has(url.host) || options.insecureHosts.has(url.host);
+  const mayBePrivate = (url: URL) =>
+    options.privateHosts.has(url.host) || options.insecureHosts.has(url.host);
 
   function once(url: URL, { headers, form, signal }: GetOptions): Promise<IncomingMessage> {
     const host = url.hostname.replace(/^\[|\]$/g, '');

@@ -32,8 +32,18 @@ export function layerOf(entries: TestEntry[]): Buffer {
     const bytes = Buffer.from(content);
     const type = entry.type ?? 'file';
     if (type === 'other') throw new Error('there is no header for it');
-    const header = { mode: type === 'directory' ? 0o755 : 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '' };
-    parts.push(encodeHeader({ ...header, ...entry, type, sizeBytes: bytes.length }), bytes, padding(bytes.length));
+    const header = {
+      mode: type === 'directory' ? 0o755 : 0o644,
+      uid: 0,
+      gid: 0,
+      modifiedAtMs: 0,
+      target: '',
+    };
+    parts.push(
+      encodeHeader({ ...header, ...entry, type, sizeBytes: bytes.length }),
+      bytes,
+      padding(bytes.length),
+    );
   }
   return Buffer.concat([...parts, tarEnd()]);
 }
@@ -53,7 +63,11 @@ export function imageOf(
     diffIds?: string[];
   } = {},
 ): TestImage {
-  const { config = {}, compress = 'gzip', architecture = process.arch === 'arm64' ? 'arm64' : 'amd64' } = options;
+  const {
+    config = {},
+    compress = 'gzip',
+    architecture = process.arch === 'arm64' ? 'arm64' : 'amd64',
+  } = options;
   const packed = layers.map((layer) => COMPRESS[compress](layer));
   const file = Buffer.from(
     JSON.stringify({
@@ -68,7 +82,11 @@ export function imageOf(
     JSON.stringify({
       schemaVersion: 2,
       mediaType: 'application/vnd.oci.image.manifest.v1+json',
-      config: { mediaType: 'application/vnd.oci.image.config.v1+json', digest: sha256(file), size: file.length },
+      config: {
+        mediaType: 'application/vnd.oci.image.config.v1+json',
+        digest: sha256(file),
+        size: file.length,
+      },
       layers: packed.map((bytes) => ({
         mediaType: `application/vnd.oci.image.layer.v1.tar${suffix}`,
         digest: sha256(bytes),
@@ -110,13 +128,21 @@ export async function pushImage(
 ): Promise<void> {
   const headers: Record<string, string> = authorization === undefined ? {} : { authorization };
   for (const [digest, bytes] of blobs) {
-    const begun = await fetch(`http://${address}/v2/${repository}/blobs/uploads/`, { method: 'POST', headers });
+    const begun = await fetch(`http://${address}/v2/${repository}/blobs/uploads/`, {
+      method: 'POST',
+      headers,
+    });
     const to = new URL(begun.headers.get('location')!, `http://${address}`);
     to.searchParams.set('digest', digest);
     const put = await fetch(to, { method: 'PUT', headers, body: new Uint8Array(bytes) });
     if (put.status !== 201) throw new Error(`cannot push ${digest}: ${put.status} ${await put.text()}`);
   }
-  await pushManifest({ address, ...(authorization !== undefined && { authorization }) }, repository, tag, manifest);
+  await pushManifest(
+    { address, ...(authorization !== undefined && { authorization }) },
+    repository,
+    tag,
+    manifest,
+  );
 }
 
 export async function pushManifest(
