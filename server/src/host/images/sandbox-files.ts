@@ -74,6 +74,8 @@ export async function* filesAbove(
       return '';
     } catch (error) {
       if (isCayError(error, 'not_found')) return '';
+      // A link in the place of its directory.
+      if (isCayError(error, 'failed_precondition') || isCayError(error, 'invalid_argument')) return undefined;
       throw error;
     }
   }
