@@ -12,8 +12,16 @@ import type { BackendName } from './settings.ts';
 
 const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedBackend>> = {
   async local(options) {
-    const { openLocal } = await import('./backends/local/open-local.ts');
-    return probed(await openLocal(options), options);
+    const [{ openLocal }, { credentialsIn }] = await Promise.all([
+      import('./backends/local/open-local.ts'),
+      import('./host/images/registry/credentials.ts'),
+    ]);
+    const { credentialsFile, ...images } = options.images ?? {};
+    const imageSettings = {
+      ...images,
+      ...(credentialsFile !== undefined && { credentials: credentialsIn(credentialsFile) }),
+    };
+    return probed(await openLocal({ ...options, imageSettings }), options);
   },
   async docker(options) {
     const { dir, docker, policy } = options;

@@ -34,6 +34,7 @@ import {
   times,
 } from './settings/kinds.ts';
 import { defaultsIn, maximaIn } from './settings/limit-settings.ts';
+import { REGISTRY, mirrorsIn } from './settings/registries.ts';
 import { describe, setting, type Described } from './settings/setting.ts';
 
 export const BACKEND_NAMES = ['local', 'docker', 'kubernetes-job', 'agent-sandbox', 'memory'] as const;
@@ -310,6 +311,45 @@ const kubernetes = {
   }),
 };
 
+const images = {
+  registryConfig: setting(anyText, {
+    group: 'images',
+    value: 'file',
+    help: "credentials for registries, as in Docker's config.json, for the images of every project",
+    path: true,
+  }),
+  registryMirror: setting(gathered(mirrorsIn), {
+    group: 'images',
+    value: 'mirrors',
+    help: `a mirror to ask before a registry, as REGISTRY=MIRROR; ${LISTED}`,
+    repeat: true,
+  }),
+  allowRegistry: setting(listOf(REGISTRY, 'a registry: its host, and its port if it has one'), {
+    group: 'images',
+    value: 'hosts',
+    help: `registries on this machine or in private networks that images may come from; ${LISTED}`,
+    repeat: true,
+  }),
+  insecureRegistry: setting(listOf(REGISTRY, 'a registry: its host, and its port if it has one'), {
+    group: 'images',
+    value: 'hosts',
+    help: `registries that are spoken to without TLS, wherever they are; ${LISTED}`,
+    repeat: true,
+  }),
+  imageStore: setting(size, {
+    group: 'images',
+    value: 'size',
+    help: 'disk for images; those unused for longest go first',
+    usually: '64g',
+  }),
+  maxImageSize: setting(size, {
+    group: 'images',
+    value: 'size',
+    help: 'the most that an image may have unpacked',
+    usually: '16g',
+  }),
+};
+
 const policy = {
   allowRuntime: setting(listOf(RUNTIME, 'the name of a runtime'), {
     group: 'policy',
@@ -502,6 +542,7 @@ export const SettingsSchema = z.object({
   ...backends,
   ...docker,
   ...kubernetes,
+  ...images,
   ...policy,
   ...quotas,
   ...machine,

@@ -23,10 +23,9 @@ describe('flags and verbs', () => {
   it.each([
     [['run', '-v', 'a:b', 'true'], 'cay cp'],
     [['run', '-p', '80:80', 'true'], 'cay forward'],
-    [['run', '--image', 'python', 'true'], '--template'],
     [['run', '--network', 'host', 'true'], 'no network'],
     [['ls', '--lable', 'a=b'], 'did you mean --label?'],
-    [['images'], 'cay template ls'],
+    [['images'], 'cay image ls'],
     [['inspekt'], 'did you mean "cay inspect"?'],
     [['help', 'nonsense'], '"cay help" lists the verbs'],
     [['bogus'], '"cay help" lists the verbs'],

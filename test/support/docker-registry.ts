@@ -19,13 +19,18 @@ export function whyNoRegistry(): string | undefined {
   return existsSync(PROGRAM) ? undefined : 'docker-registry is not installed (scripts/install-host --tests)';
 }
 
-export async function startRegistry(): Promise<DockerRegistry> {
+export async function startRegistry(options: { htpasswd?: string } = {}): Promise<DockerRegistry> {
   const dir = await mkdtemp('/tmp/cay-registry-');
   const address = `127.0.0.1:${await freePort()}`;
   const config = join(dir, 'config.yml');
+  // With a line of "htpasswd -nbB" it asks for that password.
+  const { htpasswd } = options;
+  if (htpasswd !== undefined) await writeFile(join(dir, 'htpasswd'), htpasswd);
+  const auth =
+    htpasswd === undefined ? '' : `auth:\n  htpasswd:\n    realm: cay\n    path: ${dir}/htpasswd\n`;
   await writeFile(
     config,
-    `version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: ${dir}/data\nhttp:\n  addr: ${address}\n`,
+    `${auth}version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: ${dir}/data\nhttp:\n  addr: ${address}\n`,
   );
   const child = spawn(PROGRAM, ['serve', config], { stdio: 'ignore' });
   const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
@@ -49,7 +54,7 @@ export async function startRegistry(): Promise<DockerRegistry> {
 
 async function answers(address: string): Promise<boolean> {
   return fetch(`http://${address}/v2/`).then(
-    ({ ok }) => ok,
+    ({ ok, status }) => ok || status === 401,
     () => false,
   );
 }

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 
 use crate::task::Stopped;
 
+use super::layer::Layer;
 use super::sys::{self, invalid, shown};
 use super::tar_header::{Attribute, Header};
 use super::xattrs;
@@ -120,6 +121,8 @@ impl Packing {
 /// While a tree is unpacked.
 pub struct Unpacking {
     ids: Ids,
+    /// Where the archive is a layer of an image.
+    pub layer: Option<Layer>,
     /// So far.
     pub left_out: LeftOut,
 }
@@ -127,12 +130,20 @@ pub struct Unpacking {
 impl Unpacking {
     /// For a sandbox with these ids.
     pub fn new(ids: Ids) -> Unpacking {
-        Unpacking { ids, left_out: LeftOut::default() }
+        Unpacking { ids, layer: None, left_out: LeftOut::default() }
     }
 
-    /// Gives an entry the ids of the host.
-    pub fn shift(&self, header: &mut Header) -> Result<(), Stopped> {
-        let (Some(uid), Some(gid)) = (self.ids.outside(header.uid), self.ids.outside(header.gid)) else {
+    /// Gives an entry the ids of the host. Who is nobody inside becomes that in a layer, and is refused
+    /// elsewhere.
+    pub fn shift(&mut self, header: &mut Header) -> Result<(), Stopped> {
+        let owners = (self.ids.outside(header.uid), self.ids.outside(header.gid));
+        if self.layer.is_some() && (owners.0.is_none() || owners.1.is_none()) {
+            let nobody = self.ids.host + NOBODY.min(self.ids.size - 1);
+            self.left_out.owners += 1;
+            (header.uid, header.gid) = (owners.0.unwrap_or(nobody), owners.1.unwrap_or(nobody));
+            return Ok(());
+        }
+        let (Some(uid), Some(gid)) = owners else {
             return Err(invalid(format!(
                 "Cannot unpack \"{}\": it belongs to {}:{}, which no sandbox has",
                 shown(&header.name),

@@ -16,6 +16,7 @@ mod directories;
 mod disk;
 mod faithful;
 mod info;
+mod layer;
 mod list;
 mod names;
 mod path;
@@ -40,7 +41,7 @@ mod xattrs;
 
 pub use faithful::{Ids, LeftOut};
 pub use tar_write::pack;
-pub use unpack::unpack;
+pub use unpack::{unpack, unpack_layer};
 
 /// Whether `op` is a file operation.
 pub fn handles(op: &str) -> bool {

@@ -11,6 +11,7 @@ use crate::value::Value;
 use super::copy::{Given, give};
 use super::directories::Parents;
 use super::faithful::{Ids, LeftOut, Unpacking};
+use super::layer::{self, Layer, Mark};
 use super::path::{self, FilePath, c_string};
 use super::sparse::SparseWriter;
 use super::sys::{self, Doing, invalid, shown};
@@ -39,10 +40,28 @@ pub fn unpack(root: OwnedFd, ids: Ids, stream: &mut dyn TaskStream) -> Result<Le
     Ok(unpacker.unpacking.map(|unpacking| unpacking.left_out).unwrap_or_default())
 }
 
+/// Unpacks a layer of an image over the layers below it. Symlinks among the parents of an entry are followed,
+/// as image builders expect: call this only where the tree is the root directory of the process. Devices are
+/// left out.
+pub fn unpack_layer(
+    root: OwnedFd,
+    ids: Ids,
+    most_entries: u64,
+    stream: &mut dyn TaskStream,
+) -> Result<LeftOut, Stopped> {
+    let mut layered = Unpacking::new(ids);
+    layered.layer = Some(Layer::new(most_entries));
+    let mut unpacker = Unpacker::new(root, Some(layered));
+    unpacker.whole(stream)?;
+    Ok(unpacker.unpacking.map(|unpacking| unpacking.left_out).unwrap_or_default())
+}
+
 struct Unpacker {
     root: OwnedFd,
     /// The directory of the last entry, kept because the next one is mostly in it too.
     directory: Option<(Vec<Vec<u8>>, OwnedFd)>,
+    /// Something was replaced that the path of `directory` may lead through.
+    stale: bool,
     /// The parts of the directory that the archive is in now.
     open: Vec<Vec<u8>>,
     /// Directories above `open`, by their number of parts, that get mode and time when they are left: a
@@ -66,6 +85,7 @@ impl Unpacker {
         Unpacker {
             root,
             directory: None,
+            stale: false,
             open: Vec::new(),
             pending: Vec::new(),
             is_root: sys::is_root(),
@@ -89,8 +109,11 @@ impl Unpacker {
     fn all(&mut self, reader: &mut TarReader) -> Result<(i64, i64), Stopped> {
         let (mut entries, mut bytes) = (0, 0i64);
         while let Some(mut header) = reader.entry()? {
-            if let Some(unpacking) = &self.unpacking {
+            if let Some(unpacking) = &mut self.unpacking {
                 unpacking.shift(&mut header)?;
+            }
+            if let Some(layer) = self.layer() {
+                layer.count()?;
             }
             self.entry(&header, reader)?;
             entries += 1;
@@ -101,6 +124,9 @@ impl Unpacker {
 
     fn entry(&mut self, header: &Header, reader: &mut TarReader) -> Result<(), Stopped> {
         let parts = self.parts(&header.name)?;
+        if std::mem::take(&mut self.stale) {
+            self.directory = None;
+        }
         let inside = if header.kind == b'5' { &parts[..] } else { &parts[..parts.len().saturating_sub(1)] };
         self.leave(inside)?;
         let Some((last, parents)) = parts.split_last() else {
@@ -114,6 +140,18 @@ impl Unpacker {
             }
             return Ok(());
         };
+        if self.layer().is_some() {
+            if let Some(mark) = layer::mark(last)? {
+                reader.content(header.size, |_| Ok(()))?;
+                return self.take_away(&mark, parents);
+            }
+            if matches!(header.kind, b'3' | b'4') {
+                if let Some(unpacking) = &mut self.unpacking {
+                    unpacking.left_out.files += 1;
+                }
+                return Ok(());
+            }
+        }
         let name = c_string(last);
         match header.kind {
             b'0' | b'7' => self.file(header, parents, &name, reader),
@@ -124,7 +162,46 @@ impl Unpacker {
             b'3' | b'4' => Err(refused(header, "it is a device")),
             b'S' => Err(refused(header, "it is a sparse file")),
             _ => Err(refused(header, "it is of an unknown type")),
+        }?;
+        match self.layer() {
+            Some(layer) => layer.made(&parts),
+            None => Ok(()),
         }
+    }
+
+    fn layer(&mut self) -> Option<&mut Layer> {
+        self.unpacking.as_mut()?.layer.as_mut()
+    }
+
+    /// How parents are opened: without the right to read them, and through symlinks in layers alone.
+    fn hold(&self) -> i32 {
+        let layered = self.unpacking.as_ref().is_some_and(|unpacking| unpacking.layer.is_some());
+        if layered { HOLD & !libc::O_NOFOLLOW } else { HOLD }
+    }
+
+    /// Takes away what a mark of the layer says. Where the directory is not there, nothing is.
+    fn take_away(&mut self, mark: &Mark, parents: &[&[u8]]) -> Result<(), Stopped> {
+        // A directory that was kept open may be about to go.
+        self.directory = None;
+        let at = match open_existing(&self.root, parents, self.hold()) {
+            Err(error) if sys::is(&error, libc::ENOENT) || sys::is(&error, libc::ENOTDIR) => return Ok(()),
+            at => at.doing("take away", &parents.join(&b'/'))?,
+        };
+        let Some(layer) = self.layer() else { return Ok(()) };
+        match mark {
+            Mark::Name(name) => layer.take_away(at.as_raw_fd(), parents, name),
+            Mark::Opaque => layer.empty(at.as_raw_fd(), c".", &parents.join(&b'/')),
+            Mark::Note => Ok(()),
+        }
+    }
+
+    /// Makes room for an entry that is not a directory. A directory is cleared away in layers alone.
+    fn clear(&mut self, directory: i32, name: &CStr, header: &Header) -> Result<(), Stopped> {
+        if self.layer().is_none() {
+            return clear(directory, name).doing("unpack", &header.name);
+        }
+        self.stale |= layer::make_room(directory, name, &header.name, false)?;
+        Ok(())
     }
 
     fn parts<'a>(&self, name: &'a [u8]) -> Result<Vec<&'a [u8]>, Stopped> {
@@ -144,7 +221,8 @@ impl Unpacker {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         let made = match sys::open_at(directory, name, flags, 0o600) {
             Err(error) if sys::is(&error, libc::EEXIST) => {
-                clear(directory, name).and_then(|()| sys::open_at(directory, name, flags, 0o600))
+                self.clear(directory, name, header)?;
+                sys::open_at(directory, name, flags, 0o600)
             }
             made => made,
         };
@@ -187,6 +265,9 @@ impl Unpacker {
 
     fn make_directory(&mut self, header: &Header, parts: &[&[u8]], name: &CStr) -> Result<(), Stopped> {
         let directory = self.directory(&parts[..parts.len() - 1], header)?;
+        if self.layer().is_some() {
+            self.stale |= layer::make_room(directory, name, &header.name, true)?;
+        }
         let existed = match sys::make_directory_at(directory, name, 0o700) {
             Ok(()) => false,
             Err(error) if sys::is(&error, libc::EEXIST) => true,
@@ -207,14 +288,14 @@ impl Unpacker {
             return Err(refused(header, "it points nowhere"));
         }
         let directory = self.directory(parents, header)?;
-        clear(directory, name).doing("unpack", &header.name)?;
+        self.clear(directory, name, header)?;
         sys::symlink_at(&c_string(&header.link), directory, name).doing("unpack", &header.name)?;
         self.finish_at(header, directory, name, libc::S_IFLNK)
     }
 
     fn fifo(&mut self, header: &Header, parents: &[&[u8]], name: &CStr) -> Result<(), Stopped> {
         let directory = self.directory(parents, header)?;
-        clear(directory, name).doing("unpack", &header.name)?;
+        self.clear(directory, name, header)?;
         sys::make_fifo_at(directory, name, header.mode & 0o777).doing("unpack", &header.name)?;
         self.finish_at(header, directory, name, libc::S_IFIFO)
     }
@@ -244,7 +325,7 @@ impl Unpacker {
         for part in target_parents {
             let at = from.as_ref().unwrap_or(&self.root).as_raw_fd();
             from = Some(
-                sys::open_at(at, &c_string(part), HOLD, 0)
+                sys::open_at(at, &c_string(part), self.hold(), 0)
                     .map_err(in_the_way)
                     .doing("link to", &header.link)?,
             );
@@ -255,7 +336,7 @@ impl Unpacker {
         if sys::kind(&stat) == libc::S_IFDIR {
             return Err(refused(header, "it links to a directory"));
         }
-        clear(directory, name).doing("unpack", &header.name)?;
+        self.clear(directory, name, header)?;
         sys::link_at(from, &last, directory, name).doing("unpack", &header.name)
     }
 
@@ -264,9 +345,10 @@ impl Unpacker {
         if !matches!(&self.directory, Some((cached, _)) if cached == parts) {
             self.directory = None;
             let opened = if parts.is_empty() {
-                open_existing(&self.root, &[])
+                open_existing(&self.root, &[], HOLD)
             } else {
-                open_or_make(&self.root, parts, self.unpacking.as_ref().map(Unpacking::root))
+                let owner = self.unpacking.as_ref().map(Unpacking::root);
+                open_or_make(&self.root, parts, owner, self.hold())
             };
             let opened = opened.map_err(in_the_way).doing("unpack", &header.name)?;
             self.directory = Some((parts.iter().map(|part| part.to_vec()).collect(), opened));
@@ -280,7 +362,7 @@ impl Unpacker {
         while let Some((length, attributes)) = self.pending.pop_if(|(length, _)| *length > common) {
             let parts: Vec<&[u8]> = self.open[..length].iter().map(Vec::as_slice).collect();
             let Some((last, parents)) = parts.split_last() else { continue };
-            let finished = open_existing(&self.root, parents)
+            let finished = open_existing(&self.root, parents, self.hold())
                 .and_then(|parent| sys::open_at(parent.as_raw_fd(), &c_string(last), sys::DIRECTORY, 0))
                 .and_then(|directory| attributes.apply(&directory));
             match finished {
@@ -313,25 +395,25 @@ impl Attributes {
     }
 }
 
-fn open_existing(root: &OwnedFd, parts: &[&[u8]]) -> io::Result<OwnedFd> {
+fn open_existing(root: &OwnedFd, parts: &[&[u8]], hold: i32) -> io::Result<OwnedFd> {
     let mut directory = root.try_clone()?;
     for part in parts {
-        directory = sys::open_at(directory.as_raw_fd(), &c_string(part), HOLD, 0)?;
+        directory = sys::open_at(directory.as_raw_fd(), &c_string(part), hold, 0)?;
     }
     Ok(directory)
 }
 
-fn open_or_make(root: &OwnedFd, parts: &[&[u8]], owner: Option<u32>) -> io::Result<OwnedFd> {
+fn open_or_make(root: &OwnedFd, parts: &[&[u8]], owner: Option<u32>, hold: i32) -> io::Result<OwnedFd> {
     let mut directory = root.try_clone()?;
     for part in parts {
         let name: CString = c_string(part);
-        directory = match sys::open_at(directory.as_raw_fd(), &name, HOLD, 0) {
+        directory = match sys::open_at(directory.as_raw_fd(), &name, hold, 0) {
             Err(error) if sys::is(&error, libc::ENOENT) => {
                 sys::make_directory_at(directory.as_raw_fd(), &name, 0o755)?;
                 if let Some(owner) = owner {
                     sys::change_owner_at(directory.as_raw_fd(), &name, owner, owner)?;
                 }
-                sys::open_at(directory.as_raw_fd(), &name, HOLD, 0)?
+                sys::open_at(directory.as_raw_fd(), &name, hold, 0)?
             }
             opened => opened?,
         };

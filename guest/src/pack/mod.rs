@@ -5,6 +5,9 @@
 //! their root directory before the first name in it is looked at. Owners in the archive are as the sandbox
 //! sees them.
 //!
+//! With `--layer ENTRIES` the archive is a layer of an image, of at most that many entries, and unpacked over
+//! what is there: `layer.rs` tells what is different.
+//!
 //! What was left out is told on standard error as one line, `left out: files=1 attributes=0 owners=0
 //! links=0`; a failure as `code: message`, with exit code 1.
 
@@ -17,6 +20,7 @@ use crate::failure::Failure;
 use crate::files::{self, Ids, LeftOut};
 use crate::task::Stopped;
 
+mod rights;
 mod standard_stream;
 
 use standard_stream::StandardStream;
@@ -33,10 +37,11 @@ pub enum Direction {
 struct Arguments {
     root: CString,
     ids: Ids,
+    layer: Option<u64>,
     paths: Vec<Vec<u8>>,
 }
 
-/// Runs with `--root DIR --ids HOSTID:SIZE`, and `--path P` for each path to pack. Returns the exit code, or
+/// Runs with `--root DIR --ids HOSTID:SIZE`, and `--path P` for each path to pack, or `--layer ENTRIES`. Returns the exit code, or
 /// `None` if the arguments make no sense.
 pub fn run(direction: Direction, arguments: &[OsString]) -> Option<u8> {
     let arguments = Arguments::parse(direction, arguments)?;
@@ -46,7 +51,14 @@ pub fn run(direction: Direction, arguments: &[OsString]) -> Option<u8> {
             let paths: Vec<&[u8]> = arguments.paths.iter().map(Vec::as_slice).collect();
             files::pack(&root, arguments.ids, &paths, &mut StandardStream::default())
         }
-        Direction::Unpack => files::unpack(root, arguments.ids, &mut StandardStream::default()),
+        Direction::Unpack => {
+            rights::keep_those_for_files();
+            let stream = &mut StandardStream::default();
+            match arguments.layer {
+                Some(most) => files::unpack_layer(root, arguments.ids, most, stream),
+                None => files::unpack(root, arguments.ids, stream),
+            }
+        }
     });
     match result {
         Ok(LeftOut { files, attributes, owners, links }) => {
@@ -66,17 +78,18 @@ pub fn run(direction: Direction, arguments: &[OsString]) -> Option<u8> {
 
 impl Arguments {
     fn parse(direction: Direction, arguments: &[OsString]) -> Option<Arguments> {
-        let (mut root, mut ids, mut paths) = (None, None, Vec::new());
+        let (mut root, mut ids, mut layer, mut paths) = (None, None, None, Vec::new());
         for pair in arguments.chunks(2) {
             let [option, value] = pair else { return None };
             match option.to_str()? {
                 "--root" => root = CString::new(value.as_bytes()).ok(),
                 "--ids" => ids = Ids::parse(value.to_str()?),
+                "--layer" if direction == Direction::Unpack => layer = Some(value.to_str()?.parse().ok()?),
                 "--path" if direction == Direction::Pack => paths.push(value.clone().into_vec()),
                 _ => return None,
             }
         }
-        Some(Arguments { root: root?, ids: ids?, paths })
+        Some(Arguments { root: root?, ids: ids?, layer, paths })
     }
 }
 

@@ -9,6 +9,7 @@ export * from './exit-code.ts';
 export * from './file.ts';
 export * from './health.ts';
 export * from './id.ts';
+export * from './image.ts';
 export * from './interpreter.ts';
 export * from './key.ts';
 export * from './policy.ts';

@@ -145,6 +145,10 @@ export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
       'Starts from this snapshot rather than from a template; with `memory`, its processes continue.',
     ),
     memory: z.boolean().optional(),
+    imageCommand: z
+      .boolean()
+      .optional()
+      .describe('Starts the own entrypoint and command of the image with the sandbox, in place of `cmd`.'),
     ports: z
       .array(z.union([PortSchema, z.object({ port: PortSchema, visibility: PortVisibilitySchema }).strict()]))
       .max(64)

@@ -38,6 +38,7 @@ import { eventRoutes } from './rest/events.ts';
 import { execRoutes } from './rest/exec.ts';
 import { fileChangeRoutes } from './rest/file-changes.ts';
 import { fileRoutes } from './rest/files.ts';
+import { imageRoutes } from './rest/images.ts';
 import { interpreterRoutes } from './rest/interpreter.ts';
 import { keyRoutes } from './rest/keys.ts';
 import { portRoutes } from './rest/ports.ts';
@@ -152,6 +153,7 @@ export function openApi(options: ApiOptions): Api {
     ...travelRoutes(control),
     ...comparisonRoutes(control),
     ...templateRoutes(control),
+    ...imageRoutes(control),
     ...execRoutes(control),
     ...commandRoutes(control),
     ...interpreterRoutes(control),

@@ -193,6 +193,7 @@ export function isAway(error: unknown): error is CayError {
 export { abilityOf, type AbilityName, type BackendAbilities } from './abilities/ability.ts';
 export type { Freezing } from './abilities/freezing.ts';
 export type { Hibernating } from './abilities/hibernating.ts';
+export type { ImageKeeping, ImagePullScope, ResolvedImage } from './abilities/images.ts';
 export type { Capacity, Measuring, PlatformCapacity } from './abilities/measuring.ts';
 export type { Platforms } from './abilities/platforms.ts';
 export type { Resizing } from './abilities/resizing.ts';

@@ -38,6 +38,7 @@ const VERBS = {
   stop: async () => (await import('./verbs/stop.ts')).stopVerb,
   start: async () => (await import('./verbs/start.ts')).startVerb,
   rm: async () => (await import('./verbs/rm.ts')).rmVerb,
+  image: async () => (await import('./verbs/image.ts')).imageVerb,
   template: async () => (await import('./verbs/template.ts')).templateVerb,
   project: async () => (await import('./verbs/project.ts')).projectVerb,
   quota: async () => (await import('./verbs/quota.ts')).quotaVerb,
@@ -64,7 +65,7 @@ const HEADINGS: Partial<Record<keyof typeof VERBS, string>> = {
   cp: 'Files and ports:',
   snapshot: 'Time travel:',
   update: 'Lifecycle:',
-  template: 'Templates, projects and records:',
+  image: 'Images, templates, projects and records:',
   cert: 'The server:',
 };
 

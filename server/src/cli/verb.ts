@@ -14,6 +14,17 @@ export interface DockerSettings {
   image?: string;
 }
 
+/** Where images come from, and how much of them is kept, on a backend that keeps images itself. */
+export interface ImageFlags {
+  private: readonly string[];
+  insecure: readonly string[];
+  mirrors: Readonly<Record<string, readonly string[]>>;
+  /** In the form of Docker's `config.json`. */
+  credentialsFile?: string;
+  maxStoreBytes?: number;
+  maxImageBytes?: number;
+}
+
 export interface BackendOptions {
   /** Where the backend may keep things. */
   dir: string;
@@ -31,6 +42,7 @@ export interface BackendOptions {
   cluster?: ClusterSettings;
   /** Where the server listens, which no sandbox on a cluster has any business with. */
   serverPort?: number;
+  images?: ImageFlags;
   /** Which labels choose which of several backends. */
   platformRules?: readonly PlatformRule[];
   /** Tries in the background what each runtime can do. Absent: capabilities are what is wired. */

@@ -37,6 +37,7 @@ import type { ControlMetrics } from './capacity/control-metrics.ts';
 import type { CommandVerbs } from './commands/command.ts';
 import type { EventVerbs } from './events/event-verbs.ts';
 import type { WebhookVerbs } from './events/webhooks/webhook-verbs.ts';
+import type { ImageVerbs } from './images/image.ts';
 import type { InterpreterVerbs } from './interpreter/interpreter.ts';
 import type { PauseVerbs } from './pausing/pause.ts';
 import type { SandboxVerbs } from './sandboxes/sandbox.ts';
@@ -93,6 +94,7 @@ export interface Control
   readonly commands: CommandVerbs;
   readonly builds: Builds;
   readonly interpreter: InterpreterVerbs;
+  readonly images: ImageVerbs;
   readonly events: EventVerbs;
   readonly webhooks: WebhookVerbs;
   readonly keys: KeyVerbs;

@@ -17,6 +17,7 @@ import { openRecentErrors, type RecentErrors } from './capacity/recent-errors.ts
 import { commandLimit, type CommandLimit } from './commands/command-limit.ts';
 import { openCommandLogs, type CommandLogs } from './commands/command-logs.ts';
 import type { ControlOptions } from './control-options.ts';
+import { pullText } from './images/pull-text.ts';
 import { platformCapabilities } from './placement/placement.ts';
 import { openActivity, type Activity } from './sandboxes/activity.ts';
 import { openLookup, type SandboxLookup } from './sandboxes/lookup.ts';
@@ -126,7 +127,13 @@ export async function openCore(options: ControlOptions, closing: AbortSignal): P
     records,
     projects,
     idempotency: openIdempotency(records, quota),
-    lookup: openLookup({ records, activity, previews, previewUrl }),
+    lookup: openLookup({
+      records,
+      activity,
+      previews,
+      previewUrl,
+      pullText: (template) => pullText(backend, template),
+    }),
     previews,
     operations: openOperations({ records, leases: options.leases, onError }),
     activity,

@@ -19,6 +19,7 @@ import { openCore, type Core } from './core.ts';
 import { eventVerbs } from './events/event-verbs.ts';
 import { webhookVerbs } from './events/webhooks/webhook-verbs.ts';
 import { openWebhooks, type Webhooks } from './events/webhooks/webhooks.ts';
+import { imageVerbs } from './images/image-verbs.ts';
 import { openInterpreter } from './interpreter/open-interpreter.ts';
 import { openIdleDetector } from './pausing/idle-detector.ts';
 import { openIdling } from './pausing/idle-policy.ts';
@@ -203,6 +204,7 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     resume: pausing.resume,
     lease: pausing.lease,
     ...templateVerbs(parts),
+    images: imageVerbs(parts),
     ...(await tenantVerbs({ ...parts, webhooks })),
     ...operatorVerbs({ ...parts, webhooks }, options),
   };

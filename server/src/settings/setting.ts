@@ -7,6 +7,7 @@ export const GROUPS = {
   backends: 'Backends',
   docker: 'Docker',
   kubernetes: 'Kubernetes',
+  images: 'Images',
   policy: 'What clients may ask for',
   quotas: 'What projects may use',
   machine: 'How full the machine may become',

@@ -5,6 +5,7 @@
  */
 import type { Freezing } from './freezing.ts';
 import type { Hibernating } from './hibernating.ts';
+import type { ImageKeeping } from './images.ts';
 import type { Measuring } from './measuring.ts';
 import type { Platforms } from './platforms.ts';
 import type { Resizing } from './resizing.ts';
@@ -20,6 +21,7 @@ export interface BackendAbilities {
   memorySnapshots: Hibernating;
   capacity: Measuring;
   sweep: Sweeping;
+  images: ImageKeeping;
   platforms: Platforms;
 }
 

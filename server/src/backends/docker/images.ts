@@ -11,7 +11,7 @@ import { CayError, isCayError } from '@cay/sdk/protocol';
 import { allowsImage, requireImage } from '../../policy/allow-image.ts';
 import type { Policy } from '../../policy/policy.ts';
 import { USER } from '../support/sandbox-user.ts';
-import { withGroup, withUser } from './accounts.ts';
+import { withGroup, withUser } from '../../host/images/accounts.ts';
 import { requireAccountFiles } from './account-files.ts';
 import { GUEST_PATH, LABELS, SOCKET_DIRECTORY } from './container-config.ts';
 import type { DockerClient } from './docker-client.ts';

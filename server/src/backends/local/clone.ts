@@ -14,6 +14,7 @@ import { ensure, requireOpen } from './ensure.ts';
 import { hostnameFor, hostnameOf } from './hostname.ts';
 import { plan } from './plan.ts';
 import { observationOf, type SandboxRecord } from './sandbox-record.ts';
+import { fitGuest } from './fit-guest.ts';
 import type { SnapshotOptions } from './snapshot.ts';
 import { requireKept, type SnapshotRecord } from './snapshot-record.ts';
 import { inTurn, validate } from './start.ts';
@@ -110,7 +111,7 @@ async function cloneRunning(engine: Engine, id: SandboxId, request: CloneRequest
     );
     await faultPoint('local.clone.started');
     requireWanted(signal);
-    if (!memory) await startMain(instance.link.guest, spec);
+    if (!memory) await startMain(await fitGuest(instance, spec), spec);
     engine.live.set(id, instance);
     const observation = await save(engine, { ...record!, phase: 'ready', memory: undefined });
     engine.keepWatch(id, instance);
@@ -132,7 +133,7 @@ async function requireClonable(
 ): Promise<SnapshotRecord> {
   const kept = requireKept(engine.snapshots, snapshot);
   const runtime = spec.runtime ?? kept.runtime;
-  await validate(engine, { ...spec, runtime });
+  await validate(engine, { ...spec, runtime }, { made: true });
   requireNamed(engine, spec, runtime);
   await requireUsable(engine, kept, { runtime, memory });
   return kept;

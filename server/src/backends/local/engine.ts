@@ -14,7 +14,7 @@ import type { Observation } from '../backend.ts';
 import type { HeldNames } from './held-names.ts';
 import type { Images } from './images.ts';
 import type { Pool } from './pool.ts';
-import type { PreparedTemplates } from './prepared-templates.ts';
+import type { LocalTemplates } from './image-templates.ts';
 import { observationOf, type SandboxRecord, type SandboxRecords } from './sandbox-record.ts';
 import type { SnapshotRecords } from './snapshot-record.ts';
 import type { SpareTrees } from './spare-trees.ts';
@@ -25,7 +25,7 @@ export interface Engine {
   readonly records: SandboxRecords;
   readonly snapshots: SnapshotRecords;
   readonly images: Images;
-  readonly templates: PreparedTemplates;
+  readonly templates: LocalTemplates;
   /** The runtime of a sandbox that asks for none. */
   readonly runtime: string | undefined;
   readonly policy: Policy;

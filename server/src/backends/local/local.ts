@@ -10,8 +10,10 @@ import type { SandboxId } from '@cay/sdk/protocol';
 import { memoryCapacity, pidsCapacity } from '../../host/capacity.ts';
 import type { HostResources } from '../../host/host-resources.ts';
 import { isAlive, type Instance } from '../../host/instances/instance.ts';
+import type { ImageStore } from '../../host/images/image.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
+import { inBackground } from '../../lib/in-background.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import { DEFAULT_POLICY, usualLimits, type Policy } from '../../policy/policy.ts';
@@ -34,7 +36,10 @@ import { fail, stop, removeSandbox } from './end-instance.ts';
 import { newName, quotaOf, requireReady, type Engine } from './engine.ts';
 import { ensure } from './ensure.ts';
 import { setFrozen } from './freeze.ts';
+import { guestOf } from './fit-guest.ts';
 import { HeldNames } from './held-names.ts';
+import { imageVerbs } from './image-verbs.ts';
+import { imageTemplates } from './image-templates.ts';
 import { hibernate } from './hibernate.ts';
 import type { Images } from './images.ts';
 import { instanceMonitor } from './instance-monitor.ts';
@@ -61,6 +66,8 @@ export interface LocalOptions {
   snapshots: SnapshotRecords;
   images: Images;
   templates: Map<string, Template>;
+  /** Absent: only the templates are. */
+  imageStore?: ImageStore | undefined;
   /** The runtime of a sandbox that asks for none; the strongest there is if absent. */
   runtime?: string;
   /** What may be asked for. */
@@ -96,8 +103,11 @@ const SPARE_TREES = 4;
 export async function localBackend(options: LocalOptions): Promise<LocalBackend> {
   const engine = makeEngine(options);
   const { resources, records, queue, live, pool, spares, changes, backgroundCleanup } = engine;
+  const images = options.imageStore && imageVerbs(engine, options.imageStore);
   const swept = await reconcile(engine, { poolSize: options.poolSize ?? 0 });
   if (swept.length > 0) options.onSwept?.(swept);
+  // Of an earlier server's pulls.
+  if (options.imageStore) inBackground(options.imageStore.collect(), engine.onError);
   pool.fill();
   let sweeping: Promise<unknown> | undefined;
   const timer = options.sweepEveryMs ? setInterval(sweepAgain, options.sweepEveryMs).unref() : undefined;
@@ -142,6 +152,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
           memorySnapshots: checkpoints ? this : undefined,
           capacity: this,
           sweep: this,
+          images,
         },
         name,
       );
@@ -167,7 +178,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
 
     async connect(id) {
       requireSandboxId(id);
-      return requireReady(engine, id).instance.link.guest;
+      return guestOf(requireReady(engine, id).instance);
     },
 
     async stats(id) {
@@ -210,6 +221,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       const waiting = await letGo();
       await Promise.all([...waiting, ...live.values()].map((instance) => instance.link.close()));
       await backgroundCleanup.settled();
+      await options.imageStore?.close();
       await resources.trees.close();
       await options.onClosed?.('closed');
     },
@@ -218,6 +230,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       await Promise.all((await letGo()).map((instance) => discardInstance(engine, instance)));
       await Promise.all([...records.all.keys()].map((id) => engine.starts.run(() => backend.remove(id))));
       changes.close();
+      await options.imageStore?.close();
       await resources.trees.destroy();
       await resources.cgroups.destroy();
       await options.onClosed?.('destroyed');
@@ -249,7 +262,11 @@ function makeEngine(options: LocalOptions): Engine {
     records,
     snapshots,
     images,
-    templates: preparedTemplates(resources, options.templates, onError),
+    templates: imageTemplates(preparedTemplates(resources, options.templates, onError), {
+      known: options.templates,
+      store: options.imageStore,
+      policy,
+    }),
     runtime: options.runtime,
     policy,
     usual,

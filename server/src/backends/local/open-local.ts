@@ -32,6 +32,7 @@ import { DEFAULT_POLICY } from '../../policy/policy.ts';
 import type { Orphan } from '../backend.ts';
 import { localBackend, surveyOrphans, type LocalBackend, type LocalOptions } from './local.ts';
 import { openImages } from './images.ts';
+import { openImageStore, type ImageSettings } from '../../host/images/open-image-store.ts';
 import { openSandboxRecords } from './sandbox-record.ts';
 import { openSnapshotRecords } from './snapshot-record.ts';
 
@@ -52,6 +53,8 @@ export interface OpenLocalOptions extends Pick<
    * Seals the environments of sandboxes in their records. Without it they are in the clear, for root alone.
    */
   box?: SealedBox;
+  /** Where images come from, and how much of them is kept. */
+  imageSettings?: ImageSettings;
   /**
    * Puts this process into a cgroup of its own beside the sandboxes', unless a service manager has put it
    * into one.
@@ -70,6 +73,7 @@ const IDS = { hostId: 1_879_048_192, size: 65_536 };
 export const RUNTIME_NAMES: readonly string[] = ['runsc', 'crun', 'runc', UNISOLATED];
 
 const LOCK = 'lock';
+const IMAGE_STORE = 'image-store';
 /** Further names of ours in the directory, beside those that the storage removes itself. */
 const OURS = [
   'instances',
@@ -78,6 +82,7 @@ const OURS = [
   'snapshots',
   'images',
   'guests',
+  IMAGE_STORE,
   'installation.json',
   'probes-local.json',
 ];
@@ -93,10 +98,19 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     raiseKernelLimits();
     laid = await openPlatform(options);
     if (options.protectServer) protect(laid.resources, options.onError);
+    const { trees, guestBinary: binary } = laid.resources;
+    const imageStore = await openImageStore({
+      dir: join(options.dir, IMAGE_STORE),
+      trees,
+      guestBinary: binary,
+      ...(options.imageSettings && { settings: options.imageSettings }),
+      ...(options.onError && { onError: options.onError }),
+    });
     return await localBackend({
       sweepEveryMs: SWEEP_EVERY_MS,
       ...options,
       ...laid,
+      imageStore,
       async onClosed(how) {
         if (how === 'destroyed')
           for (const name of OURS) await rm(join(options.dir, name), { recursive: true, force: true });

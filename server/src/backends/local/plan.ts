@@ -1,5 +1,6 @@
 import { isCayError, type Limits } from '@cay/sdk/protocol';
 import type { InstanceFacts } from '../../host/instances/instance.ts';
+import type { PreparedTemplate } from '../../host/templates/template.ts';
 import { newName, quotaOf, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
 import type { Footing } from './sandbox-record.ts';
@@ -16,6 +17,7 @@ export interface PlanOptions {
   hostname?: string;
   /** The tree that it has already; absent, it gets a clone of the template. */
   on?: { tree?: string; footing?: Footing | undefined };
+  signal?: AbortSignal | undefined;
 }
 
 /**
@@ -25,10 +27,11 @@ export interface PlanOptions {
 export async function plan(
   engine: Engine,
   wanted: Wanted,
-  { pooled = false, hostname, on }: PlanOptions = {},
+  { pooled = false, hostname, on, signal }: PlanOptions = {},
 ): Promise<InstanceFacts> {
   const runtime = await pickRuntime(engine, wanted.runtime);
-  const footing = on?.footing ?? footingOf(await engine.templates.prepare(wanted.template, runtime.ids));
+  const footing =
+    on?.footing ?? footingOf(await engine.templates.prepare(wanted.template, runtime.ids, { signal }));
   const name = newName.instance();
   return {
     name,
@@ -67,6 +70,11 @@ export async function cloneTemplate(
   }
 }
 
-export function footingOf({ tree, binds }: { tree: string; binds: Footing['binds'] }): Footing {
-  return { templateTree: tree, binds };
+export function footingOf({ tree, binds, image }: PreparedTemplate): Footing {
+  return { templateTree: tree, binds, ...(image && { image }) };
+}
+
+/** What an instance stands on. */
+export function footingIn({ templateTree, binds, image }: Footing): Footing {
+  return { templateTree, binds, ...(image && { image }) };
 }

@@ -17,6 +17,7 @@ import { reviveInstance } from '../../host/instances/revive.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { Observation } from '../backend.ts';
 import { requireWanted } from '../support/check.ts';
+import { fitGuest } from './fit-guest.ts';
 import { startMain } from '../support/start-main.ts';
 import { requireUsable } from './clone.ts';
 import { clear, dropImage, dropNext } from './end-instance.ts';
@@ -73,7 +74,7 @@ export async function rollback(
     if (old) fresh = await startOn(engine, record, from, { name, memory });
     await faultPoint('local.rollback.started');
     requireWanted(signal);
-    if (fresh && !memory) await startMain(fresh.link.guest, record.spec);
+    if (fresh && !memory) await startMain(await fitGuest(fresh, record.spec), record.spec);
     const observation = await save(engine, recordAfter(record, from, { name, memory }));
     if (fresh) {
       engine.live.set(id, fresh);

@@ -17,6 +17,7 @@
  */
 import { SandboxIdSchema, SandboxSpecSchema, SnapshotIdSchema, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import { ImageOriginSchema } from '../../host/templates/template.ts';
 import type { Observation } from '../backend.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 import { openJsonRecords, type JsonRecords } from './json-records.ts';
@@ -29,6 +30,8 @@ import { hasOpenEnv, withOpenedEnv, withSealedEnv } from './sealed-env.ts';
 export const FootingSchema = z.object({
   templateTree: z.string(),
   binds: z.array(z.object({ source: z.string(), target: z.string(), readOnly: z.boolean() })),
+  /** The image that the template is, if it is one. */
+  image: ImageOriginSchema.optional(),
 });
 export type Footing = z.infer<typeof FootingSchema>;
 

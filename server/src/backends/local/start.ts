@@ -16,16 +16,27 @@ import { faultPoint } from '../../lib/fault-point.ts';
 import { clear } from './end-instance.ts';
 import { save, setQuota, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
-import { cloneTemplate, plan } from './plan.ts';
+import { fitGuest } from './fit-guest.ts';
+import { cloneTemplate, footingIn, plan } from './plan.ts';
 import { poolKeyOf } from './pool.ts';
 import { requireEnforceable } from './require-enforceable.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
 
 export const START_FAULTS = ['local.start.recorded', 'local.start.started'] as const;
 
-export async function validate(engine: Engine, spec: SandboxSpec): Promise<void> {
+export interface ValidateOptions {
+  /** Its files are there: the template need not be. */
+  made?: boolean;
+  signal?: AbortSignal | undefined;
+}
+
+export async function validate(
+  engine: Engine,
+  spec: SandboxSpec,
+  { made = false, signal }: ValidateOptions = {},
+): Promise<void> {
   requireSpec(spec);
-  engine.templates.get(spec.template);
+  await engine.templates.check(spec.template, { made, signal });
   await pickRuntime(engine, spec.runtime);
   requireEnforceable(spec.limits, engine.resources);
 }
@@ -41,11 +52,12 @@ export async function start(
   }: { before: SandboxRecord | undefined; signal: AbortSignal | undefined; hostname: string },
 ): Promise<Observation> {
   requireWanted(signal);
-  await validate(engine, spec);
+  await validate(engine, spec, { made: before?.footing !== undefined, signal });
   if (before) await clear(engine, before);
   // The tree belongs to the ids of the runtime that it was made for.
   const facts = await plan(engine, before ? { ...spec, runtime: before.runtime } : spec, {
     hostname,
+    signal,
     ...(before && { on: before }),
   });
   const hold = engine.held.hold(facts.name, facts.tree);
@@ -63,7 +75,7 @@ export async function start(
     hostname,
     instance: used.name,
     tree: used.tree,
-    footing: { templateTree: used.templateTree, binds: used.binds },
+    footing: footingIn(used),
     parent: before?.parent,
     frozen: false,
   };
@@ -78,10 +90,10 @@ export async function start(
     else instance = await startCold(engine, facts, spec.limits, { fresh: !before && ready === undefined });
     await faultPoint('local.start.started');
     requireWanted(signal);
-    await startMain(instance.link.guest, spec);
+    await startMain(await fitGuest(instance, spec), spec);
     engine.live.set(id, instance);
-    const { templateTree, binds } = instance.facts;
-    const observation = await save(engine, { ...record, phase: 'ready', footing: { templateTree, binds } });
+    const footing = footingIn(instance.facts);
+    const observation = await save(engine, { ...record, phase: 'ready', footing });
     engine.keepWatch(id, instance);
     return observation;
   } catch (error) {
@@ -109,8 +121,9 @@ function takeReady(
     claimInstance(engine.resources, instance);
     return { instance };
   }
-  const tree =
-    spec.limits.diskBytes === engine.usual.diskBytes ? engine.spares.take(facts.templateTree) : undefined;
+  // A clone that waits would keep an image from being removed.
+  const spare = facts.image === undefined && spec.limits.diskBytes === engine.usual.diskBytes;
+  const tree = spare ? engine.spares.take(facts.templateTree) : undefined;
   return tree === undefined ? undefined : { tree };
 }
 

@@ -2,7 +2,6 @@
 const COPY = 'sandboxes have no mounts: copy files in with "cay cp ./dir SANDBOX:/home/user/dir"';
 const PORT =
   'expose a port with "cay create --port 8000" or "cay port add SANDBOX 8000"; "cay forward" brings it here';
-const IMAGE = 'sandboxes start from a template: --template NAME; "cay template ls" lists them';
 const NETWORK =
   'sandboxes have no network by default, and no flag of "cay run" changes that; "cay forward" leads in';
 
@@ -13,7 +12,6 @@ const FLAGS: Record<string, string> = {
   '-p': PORT,
   '--publish': PORT,
   '--port': PORT,
-  '--image': IMAGE,
   '--network': NETWORK,
   '--net': NETWORK,
   '-d': '"cay create -- COMMAND" starts a command with a sandbox and leaves it running; "cay exec -d" in one that exists',
@@ -35,15 +33,14 @@ const VERBS: Record<string, string> = {
   delete: '"cay rm SANDBOX"',
   destroy: '"cay rm SANDBOX"',
   history: '"cay tree SANDBOX"',
-  image: '"cay template ls"',
-  images: '"cay template ls"',
+  images: '"cay image ls"',
   info: '"cay inspect SANDBOX", or "cay status" for the server',
   keys: '"cay key ls"',
   list: '"cay ls"',
-  load: '"cay snapshot load FILE"',
+  load: '"cay snapshot load FILE" for a snapshot, "cay image import FILE" for an image',
   login: 'set CAY_URL and CAY_API_KEY; "cay key create NAME" makes a key',
   open: '"cay port ls SANDBOX" shows addresses to open',
-  pull: 'templates are on the server: "cay template ls"',
+  pull: '"cay image pull NAME"',
   remove: '"cay rm SANDBOX"',
   restart: '"cay stop SANDBOX" and "cay start SANDBOX"',
   save: '"cay snapshot save SNAPSHOT FILE"',

@@ -1,10 +1,12 @@
 /** The flags that describe a sandbox, shared by `run` and `create`. */
 import type { CreateSandboxInput } from '@cay/sdk/client';
 import type { Command } from 'commander';
+import { usageError } from './failure.ts';
 import { pairs, parseCount, parseCpus, parseSize } from './units.ts';
 
 export interface SandboxOptions {
   template?: string;
+  image?: string;
   runtime?: string;
   platform?: string;
   name?: string;
@@ -23,6 +25,7 @@ export function withSandboxOptions(command: Command): Command {
   return command
     .optionsGroup('Sandbox options:')
     .option('--template <name>', 'what to start from (default: base)')
+    .option('--image <name>', 'an image to start from, such as python:3.12-slim; pulled if it is not there')
     .option(
       '--runtime <name>',
       'the isolation, such as runsc, crun or runc (default: the strongest that is allowed)',
@@ -45,8 +48,11 @@ export function withSandboxOptions(command: Command): Command {
 }
 
 export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
+  if (options.template !== undefined && options.image !== undefined)
+    throw usageError('--template and --image both say what to start from', 'give one of them');
+  const template = options.image ?? options.template;
   return {
-    ...(options.template !== undefined && { template: options.template }),
+    ...(template !== undefined && { template }),
     ...(options.runtime !== undefined && { runtime: options.runtime }),
     ...(options.platform !== undefined && { platform: options.platform }),
     ...(options.name !== undefined && { name: options.name }),

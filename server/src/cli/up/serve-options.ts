@@ -7,7 +7,7 @@ import type { Settings } from '../../settings.ts';
 import { SETTINGS } from '../../settings.ts';
 import { clusterOf } from '../../settings/cluster-of.ts';
 import type { Resolved } from '../../settings/resolve-settings.ts';
-import type { BackendOptions, DockerSettings } from '../verb.ts';
+import type { BackendOptions, DockerSettings, ImageFlags } from '../verb.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 
@@ -50,6 +50,7 @@ export function backendOptions({
   BackendOptions,
   | 'runtime'
   | 'runsc'
+  | 'images'
   | 'storage'
   | 'docker'
   | 'cluster'
@@ -65,6 +66,7 @@ export function backendOptions({
     ...(runsc !== undefined && { runsc }),
     storage,
     docker: dockerOf(settings),
+    images: imagesOf(settings),
     cluster: clusterOf(settings),
     serverPort: listen.port,
     platformRules,
@@ -78,6 +80,18 @@ export const dockerOf = ({ dockerHost: host, dockerImage: image }: Settings): Do
   host,
   image,
 });
+
+function imagesOf(settings: Settings): ImageFlags {
+  const { registryConfig, registryMirror, allowRegistry, insecureRegistry } = settings;
+  return {
+    private: allowRegistry ?? [],
+    insecure: insecureRegistry ?? [],
+    mirrors: registryMirror ?? {},
+    ...(registryConfig !== undefined && { credentialsFile: registryConfig }),
+    ...(settings.imageStore !== undefined && { maxStoreBytes: settings.imageStore }),
+    ...(settings.maxImageSize !== undefined && { maxImageBytes: settings.maxImageSize }),
+  };
+}
 
 function pressureOf(settings: Settings): Partial<PressureSettings> {
   const { memoryOvercommit, diskOvercommit, memoryReserve, diskReserve, reclaim } = settings;

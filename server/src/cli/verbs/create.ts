@@ -2,6 +2,7 @@ import { ERRORS, Sandbox, type CreateSandboxInput, type SnapshotId } from '@cay/
 import { withCommonOptions } from '../lib/common-options.ts';
 import { isCayError } from '@cay/sdk/client';
 import { withHint } from '../lib/failure.ts';
+import { imageFirst } from '../lib/image-first.ts';
 import { idleOf, msOf, withLifetimeOptions, type LifetimeOptions } from '../lib/lifetime-options.ts';
 import { colour, print, printJson, printable } from '../lib/output.ts';
 import { sandboxRequest, withSandboxOptions, type SandboxOptions } from '../lib/sandbox-options.ts';
@@ -15,6 +16,7 @@ interface Options extends CommonOptions, SandboxOptions, LifetimeOptions {
   port?: number[];
   getOrCreate?: boolean;
   dryRun?: boolean;
+  imageCommand?: boolean;
   snapshot?: string;
 }
 
@@ -31,6 +33,7 @@ export const createVerb: Verb = (program, composition) => {
     .option('--snapshot <id>', 'start from this snapshot rather than a template')
     .option('-p, --port <number>', 'a port to be reached from outside; may be repeated', parsePorts)
     .option('--get-or-create', 'with --name: take the one of that name if there is one')
+    .option('--image-command', 'with --image: start the own command of the image with the sandbox')
     .option('--dry-run', 'create nothing; show the platform, and what would be refused or ignored');
   withSandboxOptions(command);
   withCommonOptions(command)
@@ -39,7 +42,8 @@ export const createVerb: Verb = (program, composition) => {
       `
   cay create --name my-box --memory 2g --timeout 2h
   cay create --name web --port 8000 -- python3 -m http.server 8000
-  cay create --name my-box --get-or-create`,
+  cay create --name my-box --get-or-create
+  cay create --name db --image redis:7 --image-command`,
     )
     .action(async (cmd: string[], options: Options) => {
       const request = requestOf(cmd, options);
@@ -55,9 +59,12 @@ async function make(
   request: CreateSandboxInput,
   options: Options,
 ): Promise<Sandbox> {
-  using _ = showWaiting('creating a sandbox');
   try {
-    return await withServer(composition, options, (client) => client.create(request));
+    return await withServer(composition, options, async (client) => {
+      if (options.image !== undefined) await imageFirst(client, options.image);
+      using _ = showWaiting('creating a sandbox');
+      return client.create(request);
+    });
   } catch (error) {
     if (!isCayError(error, 'already_exists')) throw error;
     throw withHint(error, 'choose another --name, or give --get-or-create to take the one that exists');
@@ -72,6 +79,7 @@ function requestOf(cmd: string[], options: Options): CreateSandboxInput {
     ...(timeout !== undefined && { timeoutMs: msOf(timeout) }),
     ...(onTimeout !== undefined && { onTimeout }),
     ...(port && { ports: port }),
+    ...(options.imageCommand && { imageCommand: true }),
     ...(getOrCreate && { getOrCreate }),
     ...(options.snapshot !== undefined && { snapshot: options.snapshot as SnapshotId }),
     ...(options.onBoot && { onBoot: options.onBoot }),

@@ -1,7 +1,8 @@
-import type { Sandbox } from '@cay/sdk/client';
+import type { Image, Sandbox } from '@cay/sdk/client';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { execRequest, withExecOptions, withShellHint, type ExecOptions } from '../lib/exec-options.ts';
-import { commandExitCodeOf, reportFailure } from '../lib/failure.ts';
+import { commandExitCodeOf, reportFailure, usageError } from '../lib/failure.ts';
+import { imageFirst } from '../lib/image-first.ts';
 import { note } from '../lib/output.ts';
 import { sandboxRequest, withSandboxOptions, type SandboxOptions } from '../lib/sandbox-options.ts';
 import type { CommonOptions } from '../lib/settings.ts';
@@ -19,7 +20,7 @@ export const runVerb: Verb = (program, composition) => {
   const command = program
     .command('run')
     .description('run a command in a new sandbox, which is removed afterwards')
-    .argument('<command...>', 'the program and its arguments')
+    .argument('[command...]', 'the program and its arguments (default: the own command of --image)')
     .passThroughOptions()
     .option('--keep', 'keep the sandbox when the command has ended')
     .option('--rm', 'remove it (default)');
@@ -36,9 +37,14 @@ Starts the server in the background if none answers. Exits with the command's ow
 
   cay run -- python3 -c 'print(6 * 7)'
   echo hello | cay run --memory 512m -- tr a-z A-Z
-  cay run -it bash`,
+  cay run -it bash
+  cay run --image python:3.12-slim -- python3 --version`,
     )
     .action(async (argv: string[], options: Options) => {
+      // What is wrong with the flags is told as for every other verb.
+      sandboxRequest(options);
+      if (argv.length === 0 && options.image === undefined)
+        throw usageError('"run" needs a command', 'give it after --, as in: cay run -- echo hello');
       process.exitCode = await runCommand(composition, argv, options).catch((error: unknown) => {
         reportFailure(error);
         return commandExitCodeOf(error);
@@ -48,14 +54,15 @@ Starts the server in the background if none answers. Exits with the command's ow
 
 async function runCommand(composition: Composition, argv: string[], options: Options): Promise<number> {
   const asked = askedToStop();
-  const sandbox = await makeSandbox(composition, options);
+  const { sandbox, image } = await makeSandbox(composition, options);
   const renewal = options.keep
     ? undefined
     : setInterval(() => void sandbox.update({ timeoutMs: LEASE_MS }).catch(() => {}), LEASE_MS / 3);
   try {
     if (asked.code !== undefined) return asked.code;
-    const { stdin, ...request } = execRequest(argv, options);
-    const process_ = await withShellHint(argv, () => sandbox.spawn({ ...request, stdin }));
+    const program = argv.length > 0 ? argv : ownCommand(image, options.image);
+    const { stdin, ...request } = execRequest(program, options);
+    const process_ = await withShellHint(program, () => sandbox.spawn({ ...request, stdin }));
     asked.release();
     return await streamCommand(process_, { sandbox, stdin, pty: options.tty === true });
   } finally {
@@ -65,11 +72,25 @@ async function runCommand(composition: Composition, argv: string[], options: Opt
   }
 }
 
-async function makeSandbox(composition: Composition, options: Options): Promise<Sandbox> {
+async function makeSandbox(
+  composition: Composition,
+  options: Options,
+): Promise<{ sandbox: Sandbox; image: Image | undefined }> {
   const lease = options.keep ? {} : { timeoutMs: LEASE_MS, onTimeout: 'destroy' as const };
-  using _ = showWaiting('creating a sandbox');
-  return await withServer(composition, options, (client) =>
-    client.create({ ...sandboxRequest(options), ...lease }),
+  return await withServer(composition, options, async (client) => {
+    const image = options.image === undefined ? undefined : await imageFirst(client, options.image);
+    using _ = showWaiting('creating a sandbox');
+    return { sandbox: await client.create({ ...sandboxRequest(options), ...lease }), image };
+  });
+}
+
+/** What an image is run with if nothing else is. */
+function ownCommand(image: Image | undefined, name: string | undefined): string[] {
+  const command = image ? [...image.config.entrypoint, ...image.config.cmd] : [];
+  if (command.length > 0) return command;
+  throw usageError(
+    image ? `Image "${name}" has no command of its own` : `The command of image "${name}" is not known here`,
+    'give one after --',
   );
 }
 

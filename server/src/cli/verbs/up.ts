@@ -18,6 +18,7 @@ const FILES: readonly (readonly [SettingName, what: string])[] = [
   ['tlsCert', 'certificate'],
   ['tlsKey', 'private key'],
   ['restore', 'backup'],
+  ['registryConfig', 'credentials'],
 ];
 
 export const upVerb: Verb = (program, composition) => {

@@ -8,6 +8,7 @@ import { withMemoryHint } from '../snapshots/memory-errors.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { SandboxMaker } from './make-sandbox.ts';
+import { pinImage } from '../images/pin-image.ts';
 import { newSandboxRow } from './new-sandbox-row.ts';
 import type { Planning } from './plan-sandbox.ts';
 import type { CreateOptions, SandboxVerbs } from './sandbox.ts';
@@ -130,10 +131,11 @@ export function createVerb({
     from: SnapshotRow | undefined,
     { exactly, idempotencyKey }: CreateOptions,
   ) {
-    const spec = await planning.specOf(request, from, exactly);
+    const asked = from ? request : await pinImage(backend, request, exactly);
+    const spec = await planning.specOf(asked, from, exactly);
     await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });
     await backend.validate(spec);
-    const row = rowFor(principal.project, request, spec, from);
+    const row = rowFor(principal.project, asked, spec, from);
     const existing = await insert(row, principal, request, idempotencyKey);
     if (existing) return { sandbox: await showExisting(existing, principal), created: false };
     const made = maker.make(row, principal);

@@ -22,11 +22,14 @@ export function openLookup({
   activity,
   previews,
   previewUrl,
+  pullText,
 }: {
   records: Pick<Records, 'sandboxes' | 'tokenEpochs'>;
   activity: Activity;
   previews: PreviewTokens;
   previewUrl(id: SandboxId, port: number): string;
+  /** What to say of a sandbox that waits for its image. */
+  pullText?(template: string): string | undefined;
 }): SandboxLookup {
   const { sandboxes, tokenEpochs } = records;
   const notFound = (ref: string) => new CayError('not_found', `Sandbox "${ref.slice(0, 80)}" does not exist`);
@@ -35,7 +38,8 @@ export function openLookup({
     // The last use is recorded every few seconds.
     const usedAtMs = activity.usedAtMs(row.id);
     const used = usedAtMs === undefined ? row.usedAtMs : Math.max(usedAtMs, row.usedAtMs ?? 0);
-    return showSandbox({ ...row, usedAtMs: used }, (port) => {
+    const message = row.state === 'creating' ? (pullText?.(row.spec.template) ?? row.message) : row.message;
+    return showSandbox({ ...row, message, usedAtMs: used }, (port) => {
       const url = previewUrl(row.id, port);
       return { url, token: () => previews.token(row.id, port, epoch) };
     });

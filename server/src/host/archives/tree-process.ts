@@ -52,9 +52,13 @@ export async function* packTree(
 export async function unpackTree(
   tree: Tree,
   archive: AsyncIterable<Uint8Array>,
-  options: TreeProcessOptions,
+  options: TreeProcessOptions & {
+    /** The archive is a layer of an image, with at most that many entries. */
+    layer?: { mostEntries: number };
+  },
 ): Promise<void> {
-  const child = start('unpack', tree, [], options);
+  const args = options.layer ? ['--layer', String(options.layer.mostEntries)] : [];
+  const child = start('unpack', tree, args, options);
   try {
     child.process.stdout.resume();
     const [fed, ended] = await Promise.allSettled([pipeline(archive, child.process.stdin), child.ended]);

@@ -24,6 +24,7 @@ import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import type { Cgroup, CgroupLimits, CgroupReading } from '../cgroups/cgroup.ts';
 import type { Container, IdMapping, Runtime } from '../runtimes/runtime.ts';
+import { ImageOriginSchema } from '../templates/template.ts';
 import type { HostResources } from '../host-resources.ts';
 import { GUEST_FILE, keepGuest } from './kept-guest.ts';
 
@@ -36,6 +37,8 @@ const InstanceFactsSchema = z.object({
   /** The instance's active tree. */
   tree: z.string(),
   binds: z.array(z.object({ source: z.string(), target: z.string(), readOnly: z.boolean() })),
+  /** The image that the template is, if it is one. */
+  image: ImageOriginSchema.optional(),
   readOnlyRoot: z.boolean(),
   openFiles: z.int(),
   bootId: z.string(),

@@ -1,5 +1,5 @@
 /** The accounts of an image, which have to name the user that every sandbox has. */
-import { USER } from '../support/sandbox-user.ts';
+import { USER } from '../sandbox-user.ts';
 
 /** The file with the user added, or `undefined` if it has one of that name. */
 export function withUser(passwd: string, options: { shell: string }): string | undefined {

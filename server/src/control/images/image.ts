@@ -1,0 +1,32 @@
+/**
+ * Images are what sandboxes can be made from beside templates, where the backend keeps images itself. They
+ * belong to the installation and not to a project: what one pulls, all have. So only admins see which there
+ * are; whoever may create sandboxes may pull.
+ */
+import type { Image, PullLine } from '@cay/sdk/protocol';
+import type { Principal } from '../tenants/principal.ts';
+
+export interface ImageVerbs {
+  /**
+   * How far the pull is, again and again, then the image. Leaving the loop gives it up. Rejects `unsupported`
+   * where the backend keeps no images, and as `ImageKeeping` does.
+   */
+  pull(
+    principal: Principal,
+    request: { image: string; missingOnly: boolean },
+    options: { signal: AbortSignal },
+  ): AsyncIterable<PullLine>;
+  /** The same of an archive. For admins. */
+  import(
+    principal: Principal,
+    archive: AsyncIterable<Uint8Array>,
+    request: { name?: string | undefined },
+    options: { signal: AbortSignal },
+  ): AsyncIterable<PullLine>;
+  /** For admins. */
+  list(principal: Principal): Promise<Image[]>;
+  /** Rejects `not_found`. For admins. */
+  get(principal: Principal, name: string): Promise<Image>;
+  /** For admins. Rejects `failed_precondition` while something stands on it. */
+  remove(principal: Principal, name: string): Promise<void>;
+}
