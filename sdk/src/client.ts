@@ -9,5 +9,6 @@ export { SIGNALS } from './protocol/signal.ts';
 export { Files, type Content } from './files.ts';
 export { Process, type Output } from './process.ts';
 export { Sandbox, type Command, type ListOptions, type LogsOptions } from './sandbox.ts';
+export { describeTools, ToolBox, type ToolOptions } from './tools.ts';
 export type { WaitOptions } from './wait.ts';
 export { bytesOf, connect, DEFAULT_URL, type ConnectOptions, type Transport } from './transport.ts';

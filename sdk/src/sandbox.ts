@@ -37,10 +37,12 @@ import type {
   Stats,
   TakeSnapshot,
   TakeTurn,
+  ToolResult,
   UpdateSandbox,
   Validation,
   Waited,
 } from './protocol/index.ts';
+import { ToolBox, type ToolOptions } from './tools.ts';
 import { connect, type ConnectOptions, type Transport } from './transport.ts';
 import { waitForCommand, type WaitOptions } from './wait.ts';
 
@@ -83,6 +85,8 @@ export interface ListOptions extends ConnectOptions, CallOptions {
 export class Sandbox implements AsyncDisposable {
   readonly id: string;
   readonly files: Files;
+  /** Agent tools: `sandbox.tools.grep({ pattern: 'TODO' })`. */
+  readonly tools: ToolBox;
   readonly #transport: Transport;
   /** What the server said last; `refresh` asks anew. */
   info: SandboxInfo;
@@ -92,6 +96,7 @@ export class Sandbox implements AsyncDisposable {
     this.id = info.id;
     this.info = info;
     this.files = new Files(transport, info.id, info.workdir);
+    this.tools = new ToolBox(transport, info.id);
   }
 
   /** Makes a sandbox and resolves when it answers. The idempotency key makes repeating this safe. */
@@ -234,6 +239,11 @@ export class Sandbox implements AsyncDisposable {
     });
   }
 
+  /** Runs an agent tool by its name, in any dialect. Rejects only if there is no such call; see `isError`. */
+  tool(name: string, input: Record<string, unknown>, options: ToolOptions = {}): Promise<ToolResult> {
+    return this.tools.call(name, input, options);
+  }
+
   /** Makes a port reachable from outside; `url` and, if it is private, `token` say how. */
   async expose(
     port: number,
@@ -300,9 +310,9 @@ export class Sandbox implements AsyncDisposable {
    */
   async rollback(
     to: SnapshotRef,
-    { signal, memory }: CallOptions & { memory?: boolean } = {},
+    { signal, memory, force }: CallOptions & { memory?: boolean; force?: boolean } = {},
   ): Promise<RolledBack> {
-    const result = await this.#json<RolledBack>('POST', '/rollback', { signal, json: { to, memory } });
+    const result = await this.#json<RolledBack>('POST', '/rollback', { signal, json: { to, memory, force } });
     this.info = result.sandbox;
     return result;
   }

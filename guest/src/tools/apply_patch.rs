@@ -52,7 +52,11 @@ impl Done {
 
     fn told(&self, stopped: Stopped) -> Stopped {
         match stopped {
-            Stopped::Failed(failure) => failure.with("done", self.value()).into(),
+            Stopped::Failed(failure) => failure
+                .with("added", Value::Array(self.added.clone()))
+                .with("modified", Value::Array(self.modified.clone()))
+                .with("deleted", Value::Array(self.deleted.clone()))
+                .into(),
             gone => gone,
         }
     }

@@ -48,6 +48,7 @@ import { statusRoutes } from './rest/status.ts';
 import { systemRoutes } from './rest/system.ts';
 import { webhookRoutes } from './rest/webhooks.ts';
 import { templateRoutes } from './rest/templates.ts';
+import { toolRoutes } from './rest/tools.ts';
 import { travelRoutes } from './rest/travel.ts';
 import { sendJson } from './http/send-json.ts';
 import { openSockets } from './rest/sockets/sockets.ts';
@@ -153,6 +154,7 @@ export function openApi(options: ApiOptions): Api {
     ...commandRoutes(control),
     ...statusRoutes(control),
     ...fileRoutes(control),
+    ...toolRoutes(control),
     ...fileChangeRoutes(control),
     ...portRoutes(control),
     ...socketRoutes(control),

@@ -20,6 +20,7 @@ const VERBS = {
   kill: async () => (await import('./verbs/kill.ts')).killVerb,
   wait: async () => (await import('./verbs/wait.ts')).waitVerb,
   logs: async () => (await import('./verbs/logs.ts')).logsVerb,
+  tool: async () => (await import('./verbs/tool.ts')).toolVerb,
   cp: async () => (await import('./verbs/cp.ts')).cpVerb,
   port: async () => (await import('./verbs/port.ts')).portVerb,
   expose: async () => (await import('./verbs/port.ts')).exposeVerb,

@@ -59,6 +59,8 @@ import { openRetaining } from './snapshots/retention.ts';
 import { openRollingBack } from './snapshots/rollback.ts';
 import { openSnapshotRegistry } from './snapshots/snapshot-registry.ts';
 import { snapshotVerbs } from './snapshots/snapshot-verbs.ts';
+import { guardRollback } from './tools/guard-rollback.ts';
+import { openTools } from './tools/open-tools.ts';
 import { openBuilds } from './templates/builds/builds.ts';
 import { templateVerbs } from './templates/template-verbs.ts';
 import { keyVerbs } from './tenants/key-verbs.ts';
@@ -225,7 +227,15 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     onError: reporter('builds'),
   });
   parts.closers.push(builds);
-  return { ...control, builds };
+  const tools = openTools({
+    control,
+    connect: (id) => parts.backend.connect(id),
+    hold: (id) => parts.activity.hold(id, 'command'),
+    directories: options.directories,
+    onError: reporter('tools'),
+  });
+  const rollback = guardRollback(control.rollback, tools, parts.lookup.find);
+  return { ...control, rollback, builds, tools };
 }
 
 /** Sandboxes and the commands in them. */
