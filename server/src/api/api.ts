@@ -28,6 +28,7 @@ import { previewProxy } from './preview/preview-proxy.ts';
 import { rateLimit, type RateLimitOptions } from './http/rate-limit.ts';
 import { safePath } from '../control/events/redact.ts';
 import { refuseUpgrade } from './http/refuse-upgrade.ts';
+import { mcpRoutes } from './mcp/mcp-routes.ts';
 import { mount, type Env, type Route } from './http/route.ts';
 import { comparisonRoutes } from './rest/comparison.ts';
 import { auditRoutes } from './rest/audit.ts';
@@ -155,6 +156,12 @@ export function openApi(options: ApiOptions): Api {
     ...statusRoutes(control),
     ...fileRoutes(control),
     ...toolRoutes(control),
+    ...mcpRoutes({
+      control,
+      version,
+      corsOrigins: options.corsOrigins,
+      onError: (error) => log.debug({ err: error }, 'mcp'),
+    }),
     ...fileChangeRoutes(control),
     ...portRoutes(control),
     ...socketRoutes(control),

@@ -21,6 +21,7 @@ const VERBS = {
   wait: async () => (await import('./verbs/wait.ts')).waitVerb,
   logs: async () => (await import('./verbs/logs.ts')).logsVerb,
   tool: async () => (await import('./verbs/tool.ts')).toolVerb,
+  mcp: async () => (await import('./verbs/mcp.ts')).mcpVerb,
   cp: async () => (await import('./verbs/cp.ts')).cpVerb,
   port: async () => (await import('./verbs/port.ts')).portVerb,
   expose: async () => (await import('./verbs/port.ts')).exposeVerb,
