@@ -10,8 +10,8 @@ export function controlHost(control: Control, principal: Principal): McpHost {
   return {
     create: async (request) => (await control.create(principal, CreateSandboxSchema.parse(request))).sandbox,
     async list() {
-      const page = await control.list(principal, ListSandboxesSchema.parse({ limit: String(LISTED) }));
-      return page.sandboxes;
+      const query = ListSandboxesSchema.parse({ limit: LISTED });
+      return (await Promise.resolve(control.list(principal, query))).sandboxes;
     },
     stop: (ref) => control.stop(principal, ref),
     tool: (ref, name, call, options) => control.tools.call(principal, ref, name, call, options),

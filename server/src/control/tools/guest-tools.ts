@@ -16,6 +16,11 @@ export interface GuestParts {
 const text = (content: string): ToolOutcome['content'] => [{ type: 'text', text: content }];
 const utf8 = (data: Uint8Array) => Buffer.from(data.buffer, data.byteOffset, data.length).toString('utf8');
 
+const numberOf = (facts: CborMap, key: string) => {
+  const value = facts[key];
+  return typeof value === 'number' ? value : 0;
+};
+
 /** Numbers and flags of the guest, for programs; what is not one is left out. */
 function plain(facts: CborMap): Record<string, unknown> {
   const isPlain = (value: CborValue | undefined): boolean =>
@@ -56,7 +61,7 @@ export async function read(
 ): Promise<ToolOutcome> {
   const { facts, data } = await ask(parts, call, { name: 'read', path: file_path, offset, limit });
   const structured = { file_path, ...plain(facts) };
-  const { kind, type: media, size } = facts;
+  const { kind, type: media } = facts;
   if (kind === 'image' && typeof media === 'string')
     return {
       content: [{ type: 'image', data: utf8Base64(data), mimeType: media }],
@@ -68,7 +73,7 @@ export async function read(
   }
   if (kind === 'binary')
     return {
-      content: text(`"${file_path}" is a binary file of ${String(size)} bytes; it is not shown`),
+      content: text(`"${file_path}" is a binary file of ${numberOf(facts, 'size')} bytes; it is not shown`),
       structured,
     };
   const shown = bounded(utf8(data), call);
@@ -105,8 +110,10 @@ export async function write(
 }
 
 function edited(path: string, { facts, data }: ToolAnswer): ToolOutcome {
-  const { replacements, created } = facts;
-  const what = created === true ? `Made "${path}"` : `Edited "${path}": ${String(replacements)} replaced`;
+  const what =
+    facts['created'] === true
+      ? `Made "${path}"`
+      : `Edited "${path}": ${numberOf(facts, 'replacements')} replaced`;
   return { content: text(`${what}\n${utf8(data)}`), structured: { file_path: path, ...plain(facts) } };
 }
 

@@ -31,8 +31,7 @@ export interface ToolsOptions {
 }
 
 /** Errors that are about the call itself, and so no result of a tool. */
-const REFUSALS = new Set(['invalid_argument', 'unsupported']);
-/** What the guest says of a tool; the sandbox itself was found before. */
+const REFUSALS = new Set(['internal', 'unavailable', 'unsupported']);
 const LONGEST_TIMEOUT_MS = 7_200_000;
 
 export function openTools({ control, connect, hold, directories, onError }: ToolsOptions): ToolVerbs {
@@ -41,7 +40,7 @@ export function openTools({ control, connect, hold, directories, onError }: Tool
   /** Calls with an id, so that two at the same time share one run. */
   const shared = new Map<string, { request: string; result: Promise<ToolResult> }>();
   const sweeping = async () => {
-    const ids = new Set<string>(await control.ids());
+    const ids = new Set<string>(await Promise.resolve(control.ids()));
     await calls.sweep((name) => ids.has(name));
   };
   sweeping().catch(onError);
@@ -148,7 +147,7 @@ export function openTools({ control, connect, hold, directories, onError }: Tool
       const call = parse(ToolCallSchema, given, '');
       const tool = toolOf(call.dialect, name);
       const input = parse(tool.schema, call.input, 'input.');
-      const { id } = await control.get(principal, ref);
+      const { id } = await Promise.resolve(control.get(principal, ref));
       const place: Place = { principal, id: id as SandboxId };
       const asked: Asked = { tool, call, input };
       if (call.toolCallId === undefined) return run(asked, place, options);
@@ -207,9 +206,7 @@ function parse<Schema extends z.ZodType>(schema: Schema, value: unknown, prefix:
 
 /** What went wrong inside is told to the model. */
 function failed(error: unknown, signal: AbortSignal): ToolOutcome {
-  if (!isCayError(error) || signal.aborted) throw error;
-  if (error.code === 'internal' || error.code === 'unavailable') throw error;
-  if (error.code === 'unsupported' && REFUSALS.has(error.code)) throw error;
+  if (!isCayError(error) || signal.aborted || REFUSALS.has(error.code)) throw error;
   const { code, message, hint, details } = error.toWire();
   return {
     content: [{ type: 'text', text: hint === undefined ? message : `${message}\nHint: ${hint}` }],
