@@ -17,6 +17,8 @@ export interface McpRoutesOptions {
   onError(error: Error): void;
 }
 
+const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]']);
+
 /** `write` takes 8 MiB, and JSON may need two characters for one. */
 const MOST_BODY_BYTES = 20 * 1024 * 1024;
 
@@ -26,14 +28,14 @@ export function mcpRoutes({ control, version, corsOrigins, onError }: McpRoutesO
     { onerror: onError, maxRequestBodySize: MOST_BODY_BYTES, maxSubscriptions: 256 },
   );
 
-  /** A page of another origin, which may have got here by a name that it rebound, is turned away. */
+  /** Pages are turned away, but for those of this machine: a page can make its own name lead here. */
   function checkOrigin(context: Context<Env>): void {
     const origin = context.req.header('origin');
     if (origin === undefined || corsOrigins.includes('*') || corsOrigins.includes(origin)) return;
-    const host = context.req.header('host');
-    const isOwn = URL.canParse(origin) && new URL(origin).host === host;
-    if (!isOwn)
-      throw new CayError('permission_denied', `Pages of "${origin.slice(0, 200)}" may not call /mcp`);
+    if (URL.canParse(origin) && LOOPBACK.has(new URL(origin).hostname)) return;
+    throw new CayError('permission_denied', `Pages of "${origin.slice(0, 200)}" may not call /mcp`, {
+      hint: 'the operator names the origins that may, with --cors-origin',
+    });
   }
 
   const of = (method: 'get' | 'post' | 'delete', summary: string): Route =>

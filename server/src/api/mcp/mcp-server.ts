@@ -15,7 +15,10 @@ const LARGEST_RESOURCE = 1024 * 1024;
 export function mcpServer(host: McpHost, version: string): McpServer {
   const server = new McpServer(
     { name: 'cay', title: 'Cay sandboxes', version },
-    { instructions: INSTRUCTIONS, capabilities: { tools: {}, resources: {} } },
+    {
+      instructions: INSTRUCTIONS,
+      capabilities: { tools: { listChanged: false }, resources: { listChanged: false } },
+    },
   );
   for (const tool of MCP_TOOLS) register(server, host, tool);
   server.registerResource(
