@@ -2,7 +2,17 @@
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { describeTools, Sandbox, type ToolContent, type ToolEvent, type ToolResult } from '@cay/sdk';
+import fc from 'fast-check';
+import {
+  describeTools,
+  Sandbox,
+  TOOL_INPUTS,
+  TOOL_NAMES,
+  type CayError,
+  type ToolContent,
+  type ToolEvent,
+  type ToolResult,
+} from '@cay/sdk';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { killServing, startServing, type Serving } from '../support/serving.ts';
 
@@ -268,6 +278,46 @@ describe.skipIf(whyNoLocal() !== undefined)(`agent tools on ${RUNTIME}`, () => {
     expect(textOf(await edit({ command: 'view', view_range: [2, 3] }))).toBe('     2\tb\n     3\tC\n');
     expect(textOf(await edit({ command: 'view', path: '.' }))).toContain('e\n');
   });
+
+  it('answers whatever a model sends, with a result or a refusal', async () => {
+    const hostile = [
+      null,
+      -1,
+      1e308,
+      true,
+      '',
+      'x'.repeat(5000),
+      '\0',
+      '../../../../etc/passwd',
+      '/proc/self/mem',
+      '/dev/zero',
+      '(((',
+      '[',
+      '**/**/**',
+      '\ud800',
+      [],
+      {},
+      ['-rf', '/'],
+    ];
+    const values = fc.oneof(fc.constantFrom(...hostile), fc.string(), fc.integer(), fc.boolean());
+    const codes = new Set<string>();
+    for (const name of TOOL_NAMES) {
+      const fields = Object.keys(TOOL_INPUTS[name].shape);
+      const known = fields.filter((field) => !['timeout', 'wait_ms', 'command'].includes(field));
+      const inputs = fc.dictionary(fc.constantFrom(...known, 'extra'), values, { maxKeys: 6 });
+      await fc.assert(
+        fc.asyncProperty(inputs, async (input) => {
+          const result = await box
+            .tool(name, input as Record<string, unknown>, { timeoutMs: 5000 })
+            .catch((error: CayError) => error);
+          if (!('content' in result)) codes.add(result.code);
+        }),
+        { numRuns: 8 },
+      );
+    }
+    expect([...codes].filter((code) => !['invalid_argument', 'not_found'].includes(code))).toEqual([]);
+    expect((await box.tools.bash({ command: 'echo alive' })).exitCode).toBe(0);
+  }, 60_000);
 
   it('describes its tools as model APIs take them', async () => {
     const connection = { url: server.url, apiKey: server.key };
