@@ -1,9 +1,8 @@
 /** The MCP server as clients meet it: over HTTP and over standard input, in both protocol eras. */
-import { mkdtemp, rm } from 'node:fs/promises';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { LAUNCHER_PATH } from '../support/cay.ts';
+import { LAUNCHER_PATH, openCay, type Cay } from '../support/cay.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { killServing, startServing, type Serving } from '../support/serving.ts';
 
@@ -18,21 +17,17 @@ const MODERN = { versionNegotiation: { mode: { pin: '2026-07-28' } } } as const;
 const LEGACY = { versionNegotiation: { mode: 'legacy' } } as const;
 
 describe.skipIf(whyNoLocal() !== undefined)('MCP', () => {
+  let cay: Cay;
   let env: NodeJS.ProcessEnv;
   let server: Serving;
   beforeAll(async () => {
-    env = {
-      ...process.env,
-      CAY_DATA: await mkdtemp('/tmp/cay-mcp-'),
-      CAY_LISTEN: '127.0.0.1:0',
-      CAY_POOL: '0',
-      CAY_RUNTIME: 'runc',
-    };
+    cay = await openCay({ CAY_RUNTIME: 'runc' });
+    env = cay.env;
     server = await startServing(env);
   });
   afterAll(async () => {
     await killServing(server, 'SIGTERM');
-    await rm(env['CAY_DATA']!, { recursive: true, force: true }).catch(() => {});
+    await cay[Symbol.asyncDispose]();
   });
 
   const overHttp = () =>

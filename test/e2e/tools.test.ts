@@ -1,6 +1,5 @@
 /** Agent tools against real sandboxes, over HTTP, with a server that is killed. */
 import { randomUUID } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import fc from 'fast-check';
 import {
@@ -13,30 +12,26 @@ import {
   type ToolEvent,
   type ToolResult,
 } from '@cay/sdk';
+import { openCay, type Cay } from '../support/cay.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { killServing, startServing, type Serving } from '../support/serving.ts';
 
 const RUNTIME = process.env['CAY_TOOLS_RUNTIME'] ?? 'runc';
 
 describe.skipIf(whyNoLocal() !== undefined)(`agent tools on ${RUNTIME}`, () => {
+  let cay: Cay;
   let env: NodeJS.ProcessEnv;
   let server: Serving;
   let box: Sandbox;
 
   beforeAll(async () => {
-    const dataDir = await mkdtemp('/tmp/cay-tools-');
-    env = {
-      ...process.env,
-      CAY_DATA: dataDir,
-      CAY_LISTEN: '127.0.0.1:0',
-      CAY_POOL: '0',
-      CAY_RUNTIME: RUNTIME,
-    };
+    cay = await openCay({ CAY_RUNTIME: RUNTIME });
+    env = cay.env;
     server = await startServing(env);
   });
   afterAll(async () => {
     await killServing(server, 'SIGTERM');
-    await rm(env['CAY_DATA']!, { recursive: true, force: true }).catch(() => {});
+    await cay[Symbol.asyncDispose]();
   });
   beforeEach(async () => {
     box = await Sandbox.create({}, { url: server.url, apiKey: server.key });
