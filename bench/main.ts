@@ -5,7 +5,7 @@
  *     npm run bench                     everything but kubernetes
  *     npm run bench -- exec create      only these sections
  *
- * Sections: exec, create, files, idle, burst, travel, e2b, restart, api, kubernetes. CAY_BENCH_SECONDS
+ * Sections: exec, create, files, tools, idle, burst, travel, e2b, restart, api, kubernetes. CAY_BENCH_SECONDS
  * shortens the minute that api takes, and the one in which kubernetes counts the requests of an idle sandbox;
  * CAY_BENCH_SANDBOXES says how many restart has, CAY_BENCH_ROUNDS how often e2b does it.
  */
@@ -21,6 +21,7 @@ import { benchFiles } from './files.ts';
 import { benchIdle } from './idle.ts';
 import { benchKubernetes } from './kubernetes.ts';
 import { benchRestart } from './restart.ts';
+import { benchTools } from './tools.ts';
 import { benchTravel } from './travel.ts';
 import { environment, Report } from './report.ts';
 
@@ -31,6 +32,7 @@ const SECTIONS = {
   exec: benchExec,
   create: benchCreate,
   files: benchFiles,
+  tools: benchTools,
   idle: benchIdle,
   burst: benchBurst,
   travel: benchTravel,

@@ -23,6 +23,7 @@ pub mod sys;
 pub mod task;
 pub mod tasks;
 pub mod timers;
+pub mod tools;
 pub mod transport;
 pub mod users;
 pub mod value;

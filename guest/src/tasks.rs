@@ -1,4 +1,4 @@
-//! File operations, each on a thread of its own with the rights of its user.
+//! File operations and tools, each on a thread of its own with the rights of its user.
 //!
 //! The loop and a thread share a mailbox: received data, data to send, credit. A thread waits on its mailbox
 //! and never touches the connection; the loop never waits.
@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::files;
 use crate::sys;
 use crate::task::{Stopped, TaskStream};
+use crate::tools;
 use crate::transport::connection::Connection;
 use crate::transport::frame::{Header, INITIAL_CREDIT, Kind, MAX_DATA};
 use crate::users::{self, Identity};
@@ -301,14 +302,21 @@ fn run(job: Job) {
     let gone = lock(&mailbox.state).gone;
     let result = if gone {
         Err(Stopped::Gone)
-    } else if job.request.flag("reach") && job.user.uid != 0 && is_root() {
+    } else if !tools::handles(&job.op) && job.request.flag("reach") && job.user.uid != 0 && is_root() {
         files::run_reaching(&job.op, &job.request, job.user, &mut Side(mailbox.clone()))
     } else {
         become_user(&job.user)
             .map_err(|errno| {
                 Stopped::Failed(Failure::from_errno(errno, "act as the user").with("what", "user"))
             })
-            .and_then(|()| files::run(&job.op, &job.request, &mut Side(mailbox.clone())))
+            .and_then(|()| {
+                let mut side = Side(mailbox.clone());
+                if tools::handles(&job.op) {
+                    tools::run(&job.request, &mut side)
+                } else {
+                    files::run(&job.op, &job.request, &mut side)
+                }
+            })
     };
     let result = match result {
         Ok(()) => Ok(()),

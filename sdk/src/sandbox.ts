@@ -38,10 +38,12 @@ import type {
   Stats,
   TakeSnapshot,
   TakeTurn,
+  ToolResult,
   UpdateSandbox,
   Validation,
   Waited,
 } from './protocol/index.ts';
+import { ToolBox, type ToolOptions } from './tools.ts';
 import { connect, type ConnectOptions, type Transport } from './transport.ts';
 import { waitForCommand, type WaitOptions } from './wait.ts';
 
@@ -86,6 +88,8 @@ export class Sandbox implements AsyncDisposable {
   readonly files: Files;
   /** Contexts in which code keeps its variables. */
   readonly interpreter: Interpreter;
+  /** Agent tools: `sandbox.tools.grep({ pattern: 'TODO' })`. */
+  readonly tools: ToolBox;
   readonly #transport: Transport;
   /** What the server said last; `refresh` asks anew. */
   info: SandboxInfo;
@@ -96,6 +100,7 @@ export class Sandbox implements AsyncDisposable {
     this.info = info;
     this.files = new Files(transport, info.id, info.workdir);
     this.interpreter = new Interpreter(transport, info.id);
+    this.tools = new ToolBox(transport, info.id);
   }
 
   /** Makes a sandbox and resolves when it answers. The idempotency key makes repeating this safe. */
@@ -246,6 +251,11 @@ export class Sandbox implements AsyncDisposable {
     });
   }
 
+  /** Runs an agent tool by its name, in any dialect. Rejects only if there is no such call; see `isError`. */
+  tool(name: string, input: Record<string, unknown>, options: ToolOptions = {}): Promise<ToolResult> {
+    return this.tools.call(name, input, options);
+  }
+
   /** Makes a port reachable from outside; `url` and, if it is private, `token` say how. */
   async expose(
     port: number,
@@ -312,9 +322,9 @@ export class Sandbox implements AsyncDisposable {
    */
   async rollback(
     to: SnapshotRef,
-    { signal, memory }: CallOptions & { memory?: boolean } = {},
+    { signal, memory, force }: CallOptions & { memory?: boolean; force?: boolean } = {},
   ): Promise<RolledBack> {
-    const result = await this.#json<RolledBack>('POST', '/rollback', { signal, json: { to, memory } });
+    const result = await this.#json<RolledBack>('POST', '/rollback', { signal, json: { to, memory, force } });
     this.info = result.sandbox;
     return result;
   }

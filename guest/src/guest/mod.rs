@@ -25,6 +25,7 @@ use crate::process_table;
 use crate::sys;
 use crate::tasks::{Mailbox, Tasks};
 use crate::timers::Timer;
+use crate::tools;
 use crate::transport::byte_stream::{ByteStream, Received};
 use crate::transport::connection::{Connection, Event};
 use crate::transport::noise_listener::NoiseListener;

@@ -73,7 +73,7 @@ impl Guest {
                 self.again |= request.flag("again");
                 self.shut_down(request.int("graceMs").unwrap_or(0).clamp(0, 3_600_000) as u64);
             }
-            op if files::handles(op) => {
+            op if files::handles(op) || tools::handles(op) => {
                 let op = op.to_owned();
                 let mailbox = self.tasks.start(stream, &op, request)?;
                 self.handlers.insert(stream, Handler::Task(mailbox));

@@ -155,7 +155,14 @@ export const ImportedSnapshotSchema = SnapshotSchema.extend({
 export type ImportedSnapshot = z.infer<typeof ImportedSnapshotSchema>;
 
 export const RollbackSchema = z
-  .object({ to: SnapshotRefSchema, memory: z.boolean().default(false) })
+  .object({
+    to: SnapshotRefSchema,
+    memory: z.boolean().default(false),
+    force: z
+      .boolean()
+      .default(false)
+      .describe('Also while agent tools are running. Without it that is refused with `tools_in_flight`.'),
+  })
   .strict();
 export type Rollback = z.input<typeof RollbackSchema>;
 

@@ -29,6 +29,7 @@ import { previewProxy } from './preview/preview-proxy.ts';
 import { rateLimit, type RateLimitOptions } from './http/rate-limit.ts';
 import { safePath } from '../control/events/redact.ts';
 import { refuseUpgrade } from './http/refuse-upgrade.ts';
+import { mcpRoutes } from './mcp/mcp-routes.ts';
 import { mount, type Env, type Route } from './http/route.ts';
 import { comparisonRoutes } from './rest/comparison.ts';
 import { auditRoutes } from './rest/audit.ts';
@@ -51,6 +52,7 @@ import { statusRoutes } from './rest/status.ts';
 import { systemRoutes } from './rest/system.ts';
 import { webhookRoutes } from './rest/webhooks.ts';
 import { templateRoutes } from './rest/templates.ts';
+import { toolRoutes } from './rest/tools.ts';
 import { travelRoutes } from './rest/travel.ts';
 import { sendJson } from './http/send-json.ts';
 import { openSockets } from './rest/sockets/sockets.ts';
@@ -159,6 +161,13 @@ export function openApi(options: ApiOptions): Api {
     ...interpreterRoutes(control),
     ...statusRoutes(control),
     ...fileRoutes(control),
+    ...toolRoutes(control),
+    ...mcpRoutes({
+      control,
+      version,
+      corsOrigins: options.corsOrigins,
+      onError: (error) => log.debug({ err: error }, 'mcp'),
+    }),
     ...fileChangeRoutes(control),
     ...portRoutes(control),
     ...socketRoutes(control),

@@ -43,6 +43,7 @@ import type { PauseVerbs } from './pausing/pause.ts';
 import type { SandboxVerbs } from './sandboxes/sandbox.ts';
 import type { SnapshotVerbs, TravelVerbs } from './snapshots/snapshot.ts';
 import type { Builds } from './templates/builds/build.ts';
+import type { ToolVerbs } from './tools/tool.ts';
 import type { TemplateVerbs } from './templates/template.ts';
 import type { KeyVerbs } from './tenants/key-verbs.ts';
 import type { Principal } from './tenants/principal.ts';
@@ -95,6 +96,7 @@ export interface Control
   readonly builds: Builds;
   readonly interpreter: InterpreterVerbs;
   readonly images: ImageVerbs;
+  readonly tools: ToolVerbs;
   readonly events: EventVerbs;
   readonly webhooks: WebhookVerbs;
   readonly keys: KeyVerbs;

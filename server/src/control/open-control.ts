@@ -59,6 +59,8 @@ import { openRetaining } from './snapshots/retention.ts';
 import { openRollingBack } from './snapshots/rollback.ts';
 import { openSnapshotRegistry } from './snapshots/snapshot-registry.ts';
 import { snapshotVerbs } from './snapshots/snapshot-verbs.ts';
+import { guardRollback } from './tools/guard-rollback.ts';
+import { openTools } from './tools/open-tools.ts';
 import { openBuilds } from './templates/builds/builds.ts';
 import { templateVerbs } from './templates/template-verbs.ts';
 import { keyVerbs } from './tenants/key-verbs.ts';
@@ -217,7 +219,15 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
   });
   parts.closers.push(builds);
   const interpreter = openInterpreter({ control: { ...control, builds }, onMade: options.onTemplateMade });
-  return { ...control, builds, interpreter };
+  const tools = openTools({
+    control,
+    connect: (id) => parts.backend.connect(id),
+    hold: (id) => parts.activity.hold(id, 'command'),
+    directories: options.directories,
+    onError: reporter('tools'),
+  });
+  const rollback = guardRollback(control.rollback, tools, parts.lookup.find);
+  return { ...control, rollback, builds, interpreter, tools };
 }
 
 /** Sandboxes and the commands in them. */

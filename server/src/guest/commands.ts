@@ -15,7 +15,7 @@ export interface AttachOptions extends CallOptions {
   takesInput?: boolean | undefined;
 }
 
-export interface GuestCommands extends Omit<Guest, 'files' | 'ports'> {
+export interface GuestCommands extends Omit<Guest, 'files' | 'ports' | 'tool'> {
   exec(request: GuestExec, options?: CallOptions): Promise<AttachedCommand>;
   attach(id: string, options?: AttachOptions): Promise<AttachedCommand>;
 }

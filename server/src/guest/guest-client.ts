@@ -9,9 +9,10 @@ import type { CborMap } from './cbor.ts';
 import { guestCommands, type GuestCommands } from './commands.ts';
 import { GuestConnection, type ConnectOptions } from './connection.ts';
 import { guestFiles } from './files.ts';
-import type { CallOptions, Files, Ports } from './guest.ts';
+import type { CallOptions, Files, Guest, Ports } from './guest.ts';
 import { int, type GuestHello } from './parse.ts';
 import { guestPorts } from './ports.ts';
+import { guestTool } from './tool.ts';
 import { withTimeout } from '../lib/timeout.ts';
 
 export interface GuestStats {
@@ -39,6 +40,7 @@ export interface GuestSettings extends GuardedLimits {
 
 export interface GuestClient extends GuestCommands {
   files(user: string): Files;
+  tool: Guest['tool'];
   readonly ports: Ports;
   readonly hello: GuestHello;
   readonly connection: GuestConnection;
@@ -84,6 +86,7 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
   return {
     ...guestCommands(reach),
     files: (user) => guestFiles(reach, user),
+    tool: (user, request, call) => guestTool(reach, user, request, call),
     ports: guestPorts(reach),
     hello: connection.hello,
     connection,

@@ -23,6 +23,7 @@ import type { AttachedCommand } from './command-handle.ts';
 import type { CallOptions, Guest } from './guest.ts';
 import type { GuestClient } from './guest-client.ts';
 import { guestPorts } from './ports.ts';
+import { guestTool } from './tool.ts';
 import { ResumingCommand } from './resuming-command.ts';
 import { cancelled } from './stream.ts';
 import { ignoreFailure, inBackground } from '../lib/in-background.ts';
@@ -155,6 +156,7 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
     exec: (request, call) => resuming(commands.exec(request, call), call),
     attach: (id, call) => resuming(commands.attach(id, call), call),
     files: (user) => guestFiles(reach, user),
+    tool: (user, request, call) => guestTool(reach, user, request, call),
     ports: guestPorts(reach),
   };
 

@@ -9,6 +9,8 @@ import type {
   Signal,
 } from '@cay/sdk/protocol';
 
+import type { CborMap } from './cbor.ts';
+
 export interface CallOptions {
   /** Aborting it gives the call up; what the guest has done already stays done. */
   signal?: AbortSignal;
@@ -141,6 +143,13 @@ export interface Files {
   ): Promise<{ entries: number; bytes: number }>;
 }
 
+/** What the guest answers to a tool. All of it is hostile: `facts` are not validated beyond their types. */
+export interface ToolAnswer {
+  facts: CborMap;
+  /** Text, or an image. At most 6 MiB. */
+  data: Uint8Array;
+}
+
 /** A byte stream to a port inside the sandbox. */
 export interface Connection extends AsyncDisposable {
   readonly readable: AsyncIterable<Uint8Array>;
@@ -232,5 +241,10 @@ export interface Guest {
   forget(id: string, options?: CallOptions): Promise<void>;
   /** Files with the rights of `user`. Costs no round trip. */
   files(user: string): Files;
+  /**
+   * Runs one of the tools that need no process (`docs/reference/guest-protocol.md`, "Tools") with the rights
+   * of `user`. Rejects `unsupported` where the guest has no such tool.
+   */
+  tool(user: string, request: CborMap & { name: string }, options?: CallOptions): Promise<ToolAnswer>;
   readonly ports: Ports;
 }

@@ -96,15 +96,17 @@ export function parseReset(map: CborMap): CayError {
   const details: Record<string, unknown> = {};
   if (map['details'] !== undefined && map['details'] !== null) {
     for (const [key, value] of Object.entries(asMap(map['details'], 'details')).slice(0, 16)) {
-      const plain =
-        typeof value === 'number' ||
-        typeof value === 'boolean' ||
-        (typeof value === 'string' && value.length <= 4096);
+      const plain = isPlain(value) || (Array.isArray(value) && value.length <= 100 && value.every(isPlain));
       if (plain && /^[A-Za-z][A-Za-z0-9]{0,63}$/.test(key)) details[key] = value;
     }
   }
   return new CayError(code, message, { details });
 }
+
+const isPlain = (value: CborValue | undefined) =>
+  typeof value === 'number' ||
+  typeof value === 'boolean' ||
+  (typeof value === 'string' && value.length <= 4096);
 
 export function parseFileInfo(value: CborValue | undefined): FileInfo {
   const map = asMap(value, 'info');

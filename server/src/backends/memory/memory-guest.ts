@@ -127,6 +127,9 @@ export function memoryGuest(machine: Machine): MemoryGuest {
       commands.delete(id);
     },
     files: (user) => memoryFiles({ tree, user, gone, gate }),
+    async tool(_user, { name }) {
+      throw new CayError('unsupported', `Cannot run the tool "${name}": the memory backend has no tools`);
+    },
     ports,
     shutDown(how) {
       for (const command of commands.values()) command.kill(how);

@@ -11,12 +11,13 @@ export const rollbackVerb: Verb = (program) => {
     .description('put a sandbox back to a snapshot or turn; a snapshot of its current state is taken first')
     .argument('<sandbox>', 'its whole id or its name')
     .argument('<to>', 'a snapshot’s id or name, or the number of a turn')
-    .option('--memory', 'restore the processes of the snapshot, too');
+    .option('--memory', 'restore the processes of the snapshot, too')
+    .option('--force', 'also while agent tools are running');
   withCommonOptions(command).action(
-    async (ref: string, to: string, options: CommonOptions & { memory?: boolean }) => {
+    async (ref: string, to: string, options: CommonOptions & { memory?: boolean; force?: boolean }) => {
       const sandbox = await openClient(options).sandbox(ref, { prefix: false });
       const { sandbox: info, kept } = await atSnapshot(ref, () =>
-        sandbox.rollback(to, { memory: options.memory }),
+        sandbox.rollback(to, { memory: options.memory, force: options.force }),
       );
       if (options.json) return printJson({ sandbox: info, kept });
       print(info.name ?? info.id);

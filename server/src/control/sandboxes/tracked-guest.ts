@@ -134,6 +134,7 @@ export function trackedGuest({ call: begin, hold, admit, connection }: TrackedGu
     resize: (...given) => call((guest) => guest.resize(...given)),
     forget: (...given) => call((guest) => guest.forget(...given)),
     files,
+    tool: (...given) => call((guest) => guest.tool(...given)),
     ports: {
       connect: connectPort,
       list: (...given) => call((guest) => guest.ports.list(...given)),

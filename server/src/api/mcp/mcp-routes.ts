@@ -1,0 +1,72 @@
+/** `/mcp`: the Model Context Protocol over streamable HTTP, with the keys of the API. */
+import { createMcpHandler, type McpHttpHandler } from '@modelcontextprotocol/server';
+import { CayError } from '@cay/sdk/protocol';
+import type { Context } from 'hono';
+import type { Control } from '../../control/control.ts';
+import type { Principal } from '../../control/tenants/principal.ts';
+import { route, type Env, type Route } from '../http/route.ts';
+import { traceOf } from '../http/trace.ts';
+import { controlHost } from './control-host.ts';
+import { mcpServer } from './mcp-server.ts';
+
+export interface McpRoutesOptions {
+  control: Control;
+  version: string;
+  /** Origins whose pages may call the API; `*` for all. */
+  corsOrigins: readonly string[];
+  onError(error: Error): void;
+}
+
+const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]']);
+
+/** `write` takes 8 MiB, and JSON may need two characters for one. */
+const MOST_BODY_BYTES = 20 * 1024 * 1024;
+
+export function mcpRoutes({ control, version, corsOrigins, onError }: McpRoutesOptions): Route[] {
+  const handler: McpHttpHandler = createMcpHandler(
+    ({ authInfo }) => mcpServer(controlHost(control, authInfo!.extra!['principal'] as Principal), version),
+    { onerror: onError, maxRequestBodySize: MOST_BODY_BYTES, maxSubscriptions: 256 },
+  );
+
+  /** Pages are turned away, but for those of this machine: a page can make its own name lead here. */
+  function checkOrigin(context: Context<Env>): void {
+    const origin = context.req.header('origin');
+    if (origin === undefined || corsOrigins.includes('*') || corsOrigins.includes(origin)) return;
+    if (URL.canParse(origin) && LOOPBACK.has(new URL(origin).hostname)) return;
+    throw new CayError('permission_denied', `Pages of "${origin.slice(0, 200)}" may not call /mcp`, {
+      hint: 'the operator names the origins that may, with --cors-origin',
+    });
+  }
+
+  const of = (method: 'get' | 'post' | 'delete', summary: string): Route =>
+    route({
+      method,
+      path: '/mcp',
+      name: method === 'post' ? 'mcp' : `mcp${method[0]!.toUpperCase()}${method.slice(1)}`,
+      summary,
+      description:
+        'The revisions 2026-07-28 and 2025-11-25 are spoken, the latter without sessions. See the guide for the tools.',
+      budget: 'stream',
+      tag: 'mcp',
+      ...(method === 'post' && { rawBody: 'application/json' }),
+      answers: {
+        200: { description: 'As the protocol says', media: ['application/json', 'text/event-stream'] },
+      },
+      handle({ context, principal }) {
+        checkOrigin(context);
+        traceOf(context.env.outgoing).endless = true;
+        const authInfo = {
+          token: '',
+          clientId: principal.key ?? principal.project,
+          scopes: [],
+          extra: { principal },
+        };
+        return handler.fetch(context.req.raw, { authInfo });
+      },
+    });
+  return [
+    of('post', 'Speak the Model Context Protocol'),
+    of('get', 'Answered with 405: there are no sessions to listen to'),
+    of('delete', 'Answered with 405: there are no sessions to end'),
+  ];
+}
