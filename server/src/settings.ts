@@ -30,12 +30,11 @@ import {
   onOff,
   parsed,
   quantity,
-  size,
-  times,
 } from './settings/kinds.ts';
+import { imageSettings } from './settings/image-settings.ts';
 import { defaultsIn, maximaIn } from './settings/limit-settings.ts';
-import { REGISTRY, mirrorsIn } from './settings/registries.ts';
-import { describe, setting, type Described } from './settings/setting.ts';
+import { machineSettings } from './settings/machine-settings.ts';
+import { LISTED, describe, setting, type Described } from './settings/setting.ts';
 
 export const BACKEND_NAMES = ['local', 'docker', 'kubernetes-job', 'agent-sandbox', 'memory'] as const;
 export type BackendName = (typeof BACKEND_NAMES)[number];
@@ -47,7 +46,6 @@ const RUNTIME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 const MAX_PROBE_SECONDS = 99_999;
 const MIN_LEASE_SECONDS = 60;
 const MAX_WARM_POOL = 1000;
-const LISTED = 'with commas, or repeated';
 
 const server = {
   data: setting(anyText, {
@@ -311,45 +309,6 @@ const kubernetes = {
   }),
 };
 
-const images = {
-  registryConfig: setting(anyText, {
-    group: 'images',
-    value: 'file',
-    help: "credentials for registries, as in Docker's config.json, for the images of every project",
-    path: true,
-  }),
-  registryMirror: setting(gathered(mirrorsIn), {
-    group: 'images',
-    value: 'mirrors',
-    help: `a mirror to ask before a registry, as REGISTRY=MIRROR; ${LISTED}`,
-    repeat: true,
-  }),
-  allowRegistry: setting(listOf(REGISTRY, 'a registry: its host, and its port if it has one'), {
-    group: 'images',
-    value: 'hosts',
-    help: `registries on this machine or in private networks that images may come from; ${LISTED}`,
-    repeat: true,
-  }),
-  insecureRegistry: setting(listOf(REGISTRY, 'a registry: its host, and its port if it has one'), {
-    group: 'images',
-    value: 'hosts',
-    help: `registries that are spoken to without TLS, wherever they are; ${LISTED}`,
-    repeat: true,
-  }),
-  imageStore: setting(size, {
-    group: 'images',
-    value: 'size',
-    help: 'disk for images; those unused for longest go first',
-    usually: '64g',
-  }),
-  maxImageSize: setting(size, {
-    group: 'images',
-    value: 'size',
-    help: 'the most that an image may have unpacked',
-    usually: '16g',
-  }),
-};
-
 const policy = {
   allowRuntime: setting(listOf(RUNTIME, 'the name of a runtime'), {
     group: 'policy',
@@ -395,40 +354,6 @@ const quotas = {
     value: 'name=value',
     help: `the most that any project has, of the same; "none" is any amount; ${LISTED}`,
     repeat: true,
-  }),
-};
-
-const machine = {
-  memoryOvercommit: setting(times, {
-    group: 'machine',
-    value: 'times',
-    help: "how many times the machine's memory sandboxes may have as limits in all",
-    usually: 'any',
-  }),
-  diskOvercommit: setting(times, {
-    group: 'machine',
-    value: 'times',
-    help: 'the same of its disk',
-    usually: 'any',
-  }),
-  memoryReserve: setting(size, {
-    group: 'machine',
-    value: 'size',
-    help: 'memory that no new sandbox gets',
-    usually: '256m',
-  }),
-  diskReserve: setting(size, {
-    group: 'machine',
-    value: 'size',
-    help: 'disk that no new sandbox gets',
-    usually: '256m',
-  }),
-  reclaim: setting(choice('on', 'off'), {
-    group: 'machine',
-    value: 'on|off',
-    help: 'whether idle sandboxes are paused when memory runs short',
-    choices: ['on', 'off'],
-    default: 'on',
   }),
 };
 
@@ -542,10 +467,10 @@ export const SettingsSchema = z.object({
   ...backends,
   ...docker,
   ...kubernetes,
-  ...images,
+  ...imageSettings,
   ...policy,
   ...quotas,
-  ...machine,
+  ...machineSettings,
   ...traffic,
   ...events,
   ...records,

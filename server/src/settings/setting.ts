@@ -17,6 +17,9 @@ export const GROUPS = {
   tracing: 'Tracing',
 } as const;
 
+/** How a list is given, for the help. */
+export const LISTED = 'with commas, or repeated';
+
 export interface About {
   group: keyof typeof GROUPS;
   help: string;
