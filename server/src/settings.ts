@@ -15,7 +15,7 @@ import { parsePlatformRules } from './backends/composite/platform-rules.ts';
 import { diskBytesOf } from './backends/kubernetes/workloads/disk.ts';
 import { parseLabels, parseTemplates } from './backends/kubernetes/named-values.ts';
 import { UnitError } from './lib/units.ts';
-import { LIMITS, QUOTAS, namesIn, quotasIn } from './settings/amounts.ts';
+import { LIMITS, namesIn } from './settings/amounts.ts';
 import {
   anyText,
   checked,
@@ -34,6 +34,7 @@ import {
 import { imageSettings } from './settings/image-settings.ts';
 import { defaultsIn, maximaIn } from './settings/limit-settings.ts';
 import { machineSettings } from './settings/machine-settings.ts';
+import { quotaSettings } from './settings/quota-settings.ts';
 import { LISTED, describe, setting, type Described } from './settings/setting.ts';
 
 export const BACKEND_NAMES = ['local', 'docker', 'kubernetes-job', 'agent-sandbox', 'memory'] as const;
@@ -342,21 +343,6 @@ const policy = {
   }),
 };
 
-const quotas = {
-  defaultQuota: setting(gathered(quotasIn), {
-    group: 'quotas',
-    value: 'name=value',
-    help: `what a project has that was given no quota, of ${namesIn(QUOTAS)}; ${LISTED}`,
-    repeat: true,
-  }),
-  maxQuota: setting(gathered(quotasIn), {
-    group: 'quotas',
-    value: 'name=value',
-    help: `the most that any project has, of the same; "none" is any amount; ${LISTED}`,
-    repeat: true,
-  }),
-};
-
 const traffic = {
   previewConnections: setting(count, {
     group: 'traffic',
@@ -469,7 +455,7 @@ export const SettingsSchema = z.object({
   ...kubernetes,
   ...imageSettings,
   ...policy,
-  ...quotas,
+  ...quotaSettings,
   ...machineSettings,
   ...traffic,
   ...events,
