@@ -65,7 +65,7 @@ function answerOf(request: ClientRequest, body: Body): Promise<IncomingMessage> 
   return promise;
 }
 
-/** Stops when the server has answered before it had all: what it refuses it need not read. */
+/** Stops when the server has refused it before it had all. An answer that tells of progress begins early too. */
 async function sendAll(request: ClientRequest, body: AsyncIterable<Uint8Array>): Promise<void> {
   let over = false;
   let wake: (() => void) | undefined;
@@ -76,7 +76,9 @@ async function sendAll(request: ClientRequest, body: AsyncIterable<Uint8Array>):
   request
     .on('drain', () => wake?.())
     .on('close', end)
-    .on('response', end);
+    .on('response', ({ statusCode = 0 }: IncomingMessage) => {
+      if (statusCode >= 300) end();
+    });
   for await (const chunk of body) {
     if (over) break;
     if (!request.write(chunk)) await new Promise<void>((resolve) => (wake = resolve));
