@@ -64,7 +64,8 @@ impl Memory {
         let number = |paths: &[&str]| {
             paths.iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok())
         };
-        let total = self.limit.or_else(|| number(&LIMIT)).unwrap_or(meminfo.total).min(meminfo.total);
+        // gVisor goes on showing the limit that the sandbox started with.
+        let total = self.limit.unwrap_or_else(|| number(&LIMIT).unwrap_or(meminfo.total).min(meminfo.total));
         (number(&USAGE).unwrap_or(meminfo.used()), total)
     }
 
@@ -117,6 +118,7 @@ struct Meminfo {
     free: u64,
     cached: u64,
     shared: u64,
+    anonymous: u64,
 }
 
 impl Meminfo {
@@ -144,12 +146,17 @@ impl Meminfo {
             free: value("MemFree"),
             cached: value("Cached"),
             shared: value("Shmem"),
+            anonymous: value("AnonPages"),
         }
     }
 
     /// Cached files do not count: they are evicted. Files in a tmpfs are listed among them and are not.
+    ///
+    /// gVisor shows the memory limit as the total, and more than the total may be in use: nothing is free then,
+    /// and what is anonymous tells how much it is.
     fn used(&self) -> u64 {
-        self.total.saturating_sub(self.free).saturating_sub(self.cached.saturating_sub(self.shared))
+        let taken = self.total.saturating_sub(self.free);
+        taken.saturating_sub(self.cached.saturating_sub(self.shared)).max(self.anonymous)
     }
 }
 
@@ -171,5 +178,13 @@ mod tests {
     fn cached_files_are_not_used_memory() {
         let meminfo = Meminfo::parse(b"MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 1 kB\nCached: 200 kB\nSwapCached: 9 kB\nShmem: 50 kB\n");
         assert_eq!(meminfo.used(), 550 * 1024);
+    }
+
+    #[test]
+    fn more_than_the_total_is_used_memory() {
+        let meminfo = Meminfo::parse(
+            b"MemTotal: 1000 kB\nMemFree: 0 kB\nCached: 200 kB\nAnonPages: 1700 kB\nShmem: 50 kB\n",
+        );
+        assert_eq!(meminfo.used(), 1700 * 1024);
     }
 }

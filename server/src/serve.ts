@@ -22,10 +22,8 @@ import type { RequestSpans } from './api/http/tracing/request-spans.ts';
 import { REDACTED } from './control/events/redact.ts';
 import { refuseUpgrade } from './api/http/refuse-upgrade.ts';
 import type { Backend, Orphan } from './backends/backend.ts';
-
 import { openControl } from './control/open-control.ts';
 import type { PressureSettings } from './control/capacity/pressure.ts';
-
 import { quotaBounds, type QuotaBounds, type Machine } from './policy/quota-bounds.ts';
 import { backup, sweepBackups } from './control/recovery/backup-archive.ts';
 import type { EventRetention } from './records/events/events.ts';
@@ -168,6 +166,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
         'copies of old records have secrets in the clear: remove those you do not need',
       );
     const leases = await openServerLeases(records, dataDir, failed('leases'));
+    if (leases) undo.push(() => leases.close().catch(failed('leases')));
     const backend = await platformOrBackend(options, records);
     const bounds = quotaBounds(await machineOf(backend), options.quota);
     const adminKey = await firstAdminKey(records);

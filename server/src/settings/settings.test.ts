@@ -47,6 +47,7 @@ const VALUES: Partial<Record<SettingName, string>> = {
   defaultQuota: 'sandboxes=4',
   maxQuota: 'memory=8g',
   reclaim: 'off',
+  database: 'postgres://cay:secret@db.example:5432/cay',
 };
 const textFor = (name: SettingName) => VALUES[name] ?? '7';
 

@@ -13,6 +13,7 @@ import type { BudgetKind, Budgets } from './budgets.ts';
 import { invalid } from './error-answer.ts';
 import { readJson } from './read-json.ts';
 import { sendJson } from './send-json.ts';
+import type { Settled } from './settled.ts';
 import { traceOf, type Trace } from './trace.ts';
 
 export interface Env {
@@ -36,7 +37,7 @@ export interface Call<Params, Query, Body> {
   query: Query;
   body: Body;
   principal: Principal;
-  json(value: unknown, status?: number): Response;
+  json<T>(value: T & Settled<T>, status?: number): Response;
   /** Aborts when the caller disconnects. */
   readonly signal: AbortSignal;
 }
@@ -163,7 +164,7 @@ export function mount(
         ),
       // Open routes have no principal, and do not read it.
       principal: principal!,
-      json: (value, status) => sendJson(response, value, status),
+      json: <T>(value: T & Settled<T>, status?: number) => sendJson<T>(response, value, status),
       get signal() {
         return (signal ??= abortOnClose(response));
       },

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import type { Settled } from './settled.ts';
 
 /** An unread body up to this size is read to its end, to keep the connection usable. */
 const WORTH_READING = 64 * 1024;
@@ -11,9 +12,9 @@ const LINGER_MS = 1000;
 const LINGER_BYTES = 4 * 1024 * 1024;
 
 /** Answers at once and in a single write. A `Response` with a stream in it costs half a millisecond more. */
-export function sendJson(
+export function sendJson<T>(
   response: ServerResponse,
-  value: unknown,
+  value: T & Settled<T>,
   status = 200,
   headers: Record<string, string> = {},
 ): Response {

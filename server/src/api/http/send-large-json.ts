@@ -4,6 +4,7 @@ import { JsonList, isLargeJson, jsonPieces } from '../../lib/json-pieces.ts';
 import { nextSlice } from '../../lib/slices.ts';
 import { drained } from './drained.ts';
 import { sendJson } from './send-json.ts';
+import type { Settled } from './settled.ts';
 
 const SMALL_CHARACTERS = 1024;
 
@@ -11,12 +12,12 @@ const SMALL_CHARACTERS = 1024;
  * Sends JSON that may be large: in pieces, at the speed of the reader, with other requests in between.
  * Answers of one owner, which is a project, wait for each other.
  */
-export async function sendLargeJson(
+export async function sendLargeJson<T extends object>(
   response: ServerResponse,
-  value: object,
+  value: T & Settled<T>,
   owner: string,
 ): Promise<Response> {
-  if (!isLargeJson(value)) return sendJson(response, value);
+  if (!isLargeJson(value)) return sendJson<T>(response, value);
   if (response.headersSent) return RESPONSE_ALREADY_SENT;
   response.writeHead(200, { 'Content-Type': 'application/json' });
   for (const piece of jsonPieces(value)) {

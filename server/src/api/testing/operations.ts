@@ -73,6 +73,8 @@ const BODIES: Record<string, unknown> = {
   forkSandbox: {},
   pauseSandbox: {},
   leaseSandbox: { forMs: 1000 },
+  runCode: { code: '1' },
+  createCodeContext: {},
   saveTemplate: { snapshot: 1 },
 };
 
@@ -97,6 +99,7 @@ export function operationsOf(document: Document): Operation[] {
           .replace('{key}', 'key_unknown')
           .replace('{webhook}', 'whk_unknown')
           .replace('{snapshot}', `snap_${'0'.repeat(20)}`)
+          .replace('{context}', 'unknown')
           .replace('{name}', 'unknown')
           .replace('{project}', 'unknown') + (QUERIES[operation.operationId] ?? ''),
     })),

@@ -6,8 +6,10 @@
  * one it had. The time at which the guest says the command started tells which of both it is.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { CayError, type CommandInfo } from '@cay/sdk/protocol';
+import { CayError, type CommandInfo, type SandboxId } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
+import type { CallOptions } from '../../guest/guest.ts';
+import { unlessAborted } from '../../lib/timeout.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { SandboxRecords } from '../../records/tables/sandboxes.ts';
 import { commandInGuest, type ConnectGuest } from './ask-guest.ts';
@@ -50,13 +52,18 @@ export function findOwnCommands({
     return row?.spec.cmd && row.state === 'active' ? row : undefined;
   };
 
+  const ask = async (id: SandboxId, options: CallOptions) =>
+    commandInGuest(await connect(id, options), MAIN_COMMAND_ID, options);
+  /** Closing does not wait for a guest that does not answer. */
+  const silent = () => new CayError('unavailable', 'The guest has not said which command it has');
+
   async function lookAt(sandbox: string, until: AbortSignal): Promise<void> {
     for (let waitMs = SHORTEST_WAIT_MS; !until.aborted; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
       const row = await runs(sandbox);
       if (!row) return;
       try {
         const options = { signal: AbortSignal.any([until, AbortSignal.timeout(ANSWER_MS)]) };
-        const info = await commandInGuest(await connect(row.id, options), MAIN_COMMAND_ID, options);
+        const info = await unlessAborted(ask(row.id, options), options.signal, silent);
         if (info && (await runs(sandbox))) await found(row, info);
         return;
       } catch (error) {

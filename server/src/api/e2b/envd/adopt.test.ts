@@ -24,8 +24,8 @@ describe('adopt()', () => {
     const plane = envd({
       control: {
         enter,
-        ids: () => rows.map(({ id }) => id),
-        lookup: (id: string) => rows.find((row) => row.id === id),
+        ids: async () => rows,
+        lookup: async (id: string) => rows.find((row) => row.id === id),
       } as unknown as Control,
       tokens: accessTokens(new Uint8Array(32)),
       budgets: openBudgets(DEFAULT_BUDGETS),

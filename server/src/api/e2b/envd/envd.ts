@@ -139,6 +139,8 @@ export function envd(options: EnvdOptions): Envd {
    * anonymous clients take nothing from the budgets of the project.
    */
   function admit(row: EnteredSandbox, response: ServerResponse, kind: BudgetKind): Share {
+    // Nobody would give back what a caller takes that has disconnected meanwhile.
+    if (response.destroyed) throw disconnected();
     const waitMs = options.tokenLimit.take(row.id);
     if (waitMs > 0) {
       throw new CayError('resource_exhausted', 'Too many requests with the access token of this sandbox', {
@@ -163,7 +165,8 @@ export function envd(options: EnvdOptions): Envd {
   ): EnvdCaller {
     if (user !== undefined && !UserSchema.safeParse(user).success) throw invalidUser(user);
     const gone = new AbortController();
-    response.once('close', () => gone.abort(new CayError('cancelled', 'The caller disconnected')));
+    if (response.destroyed) gone.abort(disconnected());
+    else response.once('close', () => gone.abort(disconnected()));
     const caller: EnvdCaller = {
       control,
       principal: tokenPrincipal(row),
@@ -369,7 +372,6 @@ export function envd(options: EnvdOptions): Envd {
         if (!row || !isReachable(row) || (health && row.state === 'paused')) return notRunning(response, id);
         if (isRpc) {
           await requireToken(row, request);
-          if (response.destroyed) return;
           const share = admit(row, response, Object.hasOwn(unary, url.pathname) ? 'call' : 'stream');
           await counted(share, (begun) => rpc(row, url.pathname, request, response, begun));
         } else await plain(row, url, request, response);
@@ -388,6 +390,10 @@ export function envd(options: EnvdOptions): Envd {
       }
     },
   };
+}
+
+function disconnected(): CayError {
+  return new CayError('cancelled', 'The caller disconnected');
 }
 
 /** Counts work until it is done or its stream is open. */
