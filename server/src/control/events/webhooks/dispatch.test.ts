@@ -6,7 +6,12 @@ import { startDispatch, type Dispatch } from './dispatch.ts';
 const HOUR_MS = 3600_000;
 
 /** A dispatch whose receiver refuses everything, and whose first record of a failure waits for the test. */
-function startFailing(): { dispatch: Dispatch; recording: Promise<void>; recorded(): void; attempts(): number } {
+function startFailing(): {
+  dispatch: Dispatch;
+  recording: Promise<void>;
+  recorded(): void;
+  attempts(): number;
+} {
   const recording = Promise.withResolvers<void>();
   const recorded = Promise.withResolvers<void>();
   let attempts = 0;
