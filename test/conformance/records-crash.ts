@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import type { RecordsWorld } from './records-suite.ts';
 
+const HOUR_MS = 3600_000;
 const WRITER = fileURLToPath(new URL('records-writer.ts', import.meta.url));
 
 /** Runs a process that writes to the records, and is killed. Resolves the lines that it printed. */
@@ -34,12 +35,16 @@ export function crashCases(world: RecordsWorld): void {
       await world.records.close();
       const { signal } = await killedWriter(world.place.at, { task: 'once', faults: { [point]: 'kill' } });
       expect(signal).toBe('SIGKILL');
-      const records = (world.records = await world.place.open());
+      const killedAtMs = Date.now();
+      let records = (world.records = await world.place.open({ now: () => killedAtMs + HOUR_MS }));
       const names = (await records.projects.list()).map(({ name }) => name);
       expect(names.sort()).toEqual(isCommitted ? ['one', 'two'] : []);
-      await expect
-        .poll(async () => (await records.events.list({})).map(({ type }) => type))
-        .toEqual(isCommitted ? ['made.one', 'made.two'] : []);
+      const types = async () => (await records.events.list({})).map(({ type }) => type);
+      await expect.poll(types).toEqual(isCommitted ? ['made.one', 'made.two'] : []);
+      // They have the time at which it happened, and the server after that does not write them again.
+      for (const { atMs } of await records.events.list({})) expect(atMs).toBeLessThanOrEqual(killedAtMs);
+      records = await world.reopen();
+      expect(await types()).toEqual(isCommitted ? ['made.one', 'made.two'] : []);
       expect(await records.events.verify()).toMatchObject({ ok: true });
       // Nothing is locked or left open.
       await records.transaction((tx) => tx.projects.create('after'));

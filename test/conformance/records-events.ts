@@ -27,6 +27,49 @@ export function eventCases(world: RecordsWorld): void {
       expect(await records.events.lastId()).toBe(3);
     });
 
+    it('are in no list before the commit, also those of a transaction that joined', async () => {
+      const { records } = world;
+      await records.events.append({ type: 'before' });
+      const appended = Promise.withResolvers<void>();
+      const seen = Promise.withResolvers<void>();
+      const writing = records.transaction(async (tx) => {
+        await tx.events.append({ type: 'outer' });
+        await tx.transaction((joined) => joined.events.append({ type: 'joined' }));
+        appended.resolve();
+        await seen.promise;
+      });
+      await appended.promise;
+      expect(await types()).toEqual(['before']);
+      await records.events.append({ type: 'meanwhile' });
+      expect(await types()).toEqual(['before', 'meanwhile']);
+      seen.resolve();
+      await writing;
+      await expect.poll(types).toEqual(['before', 'meanwhile', 'outer', 'joined']);
+    });
+
+    it('are followed over several pages while more are appended', async () => {
+      const { records } = world;
+      await Promise.all(
+        Array.from({ length: 2500 }, (_, n) =>
+          records.events.append({ type: 'old', project: n % 2 ? 'a' : 'b' }),
+        ),
+      );
+      const seen: number[] = [];
+      const abort = new AbortController();
+      const reading = (async () => {
+        for await (const event of records.events.follow({ after: 0, project: 'a', signal: abort.signal })) {
+          seen.push(event.id);
+          if (event.type === 'last') abort.abort();
+        }
+      })();
+      await records.events.append({ type: 'new', project: 'a' });
+      await records.events.append({ type: 'last', project: 'a' });
+      await reading;
+      expect(seen).toHaveLength(1252);
+      expect(new Set(seen).size).toBe(1252);
+      expect(seen).toEqual(seen.toSorted((one, other) => one - other));
+    });
+
     it('are followed from any place, then live, each once and in order', async () => {
       const { records } = world;
       for (let n = 0; n < 30; n++) await records.events.append({ type: 'old', project: n % 2 ? 'a' : 'b' });

@@ -25,7 +25,12 @@ export function tableCases(world: RecordsWorld): void {
       const records = await world.reopen({ now: () => nowMs });
       const [one, two] = [await projectOf(records, 'one'), await projectOf(records, 'two')];
       const { key, secret } = await records.keys.create({ name: 'k', project: one, role: 'member' });
-      expect(await records.keys.find(secret)).toMatchObject({ id: key.id, lastUsedAtMs: 1000 });
+      expect(await records.keys.find(secret)).toMatchObject({
+        id: key.id,
+        project: one,
+        role: 'member',
+        lastUsedAtMs: 1000,
+      });
       nowMs += 59_999;
       expect(await records.keys.find(secret)).toMatchObject({ lastUsedAtMs: 1000 });
       nowMs += 1;
@@ -35,8 +40,10 @@ export function tableCases(world: RecordsWorld): void {
       expect(await records.keys.list(two)).toEqual([]);
       expect(await records.keys.list()).toHaveLength(1);
       expect(await records.keys.revoke(key.id, two)).toBe(false);
+      expect(await records.keys.find(secret)).toBeDefined();
       expect(await records.keys.revoke(key.id, one)).toBe(true);
       expect(await records.keys.find(secret)).toBeUndefined();
+      expect(await records.keys.revoke(key.id)).toBe(false);
       expect((await world.place.dump()).includes(secret)).toBe(false);
     });
 
@@ -65,7 +72,7 @@ export function tableCases(world: RecordsWorld): void {
       await world.records.snapshots.insert(snapshot);
       const records = await world.reopen();
       expect(Buffer.from(await records.secrets.get('previews'))).toEqual(secret);
-      expect(await records.secrets.get('other')).not.toEqual(secret);
+      expect(Buffer.from(await records.secrets.get('other'))).not.toEqual(secret);
       expect((await records.sandboxes.get(row.id))!.spec.env).toEqual({ TOKEN: CANARY });
       expect((await records.snapshots.get(snapshot.id))!.spec.env).toEqual({ TOKEN: CANARY });
       expect((await records.sandboxes.promised()).memoryBytes).toBe(7e7);

@@ -165,10 +165,10 @@ async function lowerTimeouts({ clock, policy, recordEvent, records }: Core): Pro
 }
 
 async function recover(parts: Parts): Promise<void> {
-  await undoForks(parts);
+  const forks = await undoForks(parts);
   await recoverSandboxes(parts);
   await recoverSnapshots(parts);
-  await finishForks(parts);
+  finishForks(parts, forks);
 }
 
 async function start(

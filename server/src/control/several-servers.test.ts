@@ -2,7 +2,9 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { sandboxRow } from '../../../test/conformance/records-rows.ts';
 import { postgresMissing, startPostgres, type TestPostgres } from '../../../test/support/postgres.ts';
 import type { Backend } from '../backends/backend.ts';
 import { ignoreFailure } from '../lib/in-background.ts';
@@ -120,6 +122,35 @@ describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () 
       await expect(change()).rejects.toMatchObject({ code: 'conflict', details: { sandbox: sandbox.id } });
     // Reading and running commands go on.
     expect((await two.control.get(two.principal, sandbox.id)).state).toBe('active');
+  });
+
+  it.each([true, false])('leave a fork to the server that is at it (with a key: %s)', async (keyed) => {
+    const one = await server('one');
+    const { sandbox: parent } = await one.control.create(one.principal, asked());
+    const { id: snapshot } = await one.control.turn(one.principal, parent.id, {});
+    const { sandbox: made } = await one.control.create(one.principal, asked());
+    // Of two children one is made, and the other is being made by a third server.
+    const { project } = one.principal;
+    const coming = sandboxRow(project, { origin: { snapshot, memory: false, start: true } });
+    await one.records.sandboxes.insert(coming);
+    const children = [made.id, coming.id];
+    await one.records.forks.insert({
+      id: 'f',
+      project,
+      snapshot,
+      children,
+      keyed,
+      made: false,
+      createdAtMs: Date.now(),
+    });
+    for (const sandbox of [parent.id, coming.id])
+      await one.records.leases.acquire({ sandbox, holder: 'three/1', operation: 'fork', ttlMs: 60_000 });
+    const two = await server('two');
+    await sleep(300);
+    expect(await two.records.forks.get('f')).toMatchObject({ made: false });
+    expect(await two.records.sandboxes.get(coming.id)).toMatchObject({ state: 'creating' });
+    expect((await two.control.get(two.principal, made.id)).state).toBe('active');
+    expect(two.errors).toEqual([]);
   });
 
   it('take over what a killed run of the same data directory was at, at once', async () => {

@@ -98,6 +98,8 @@ export function startRecorder({
   let pid = command.pid;
   let finished = false;
   let hurried = 0;
+  /** Whether there was an event since the sandbox was looked at. */
+  let nudged = false;
   const wake = (all: Set<() => void>) => {
     for (const resolve of all) resolve();
     all.clear();
@@ -123,6 +125,7 @@ export function startRecorder({
 
   async function follow(into: FrameLog): Promise<CommandEnd | undefined> {
     for (let waitMs = SHORTEST_WAIT_MS; !signal.aborted; waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) {
+      nudged = false;
       const row = await sandboxes.get(sandbox);
       if (!row) return undefined;
       if (hasEnded(row)) return lostWith(row);
@@ -218,7 +221,7 @@ export function startRecorder({
   }
 
   async function pause(ms: number): Promise<void> {
-    if (signal.aborted) return;
+    if (signal.aborted || nudged) return;
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {
       wakers.add(resolve);
@@ -267,7 +270,10 @@ export function startRecorder({
     readers,
     changed: () => (finished ? Promise.resolve() : new Promise((resolve) => waiters.add(resolve))),
     taken: () => wake(wakers),
-    nudge: () => wake(wakers),
+    nudge() {
+      nudged = true;
+      wake(wakers);
+    },
     hurry() {
       hurried++;
       wake(wakers);

@@ -188,7 +188,7 @@ describe('a clock that is set forward', () => {
       ageing: () => clock.nowMs - clock.jumpedMs,
       send: async () =>
         ({ ok: false, error: 'refused', durationMs: 0, status: null, event: ++tries }) as never,
-      note: async () => {},
+      disable: (disabled) => records.update('whk_1', disabled),
       onError: (error) => expect.unreachable(String(error)),
     });
     await create({});

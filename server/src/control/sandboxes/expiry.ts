@@ -41,6 +41,8 @@ export function openExpiry({ next, due, shorten, now, onError }: ExpiryOptions):
   /** The reading of the next time, one at a time; with `again`, a time was recorded since it began. */
   let planning: Promise<void> | undefined;
   let again = false;
+  /** The reading of those that are due. */
+  let ticking: Promise<void> | undefined;
 
   async function tick(): Promise<void> {
     for (const row of (await attempt(due)) ?? []) {
@@ -72,7 +74,10 @@ export function openExpiry({ next, due, shorten, now, onError }: ExpiryOptions):
         (await attempt(async () => (await next()) ?? Number.POSITIVE_INFINITY)) ?? now() + LONGEST_SLEEP_MS;
       if (!expire || nextMs === Number.POSITIVE_INFINITY) continue;
       const sleepMs = Math.min(Math.max(nextMs - now(), SHORTEST_SLEEP_MS), LONGEST_SLEEP_MS);
-      timer = setTimeout(() => inBackground(tick().then(sleep), onError), sleepMs).unref();
+      timer = setTimeout(() => {
+        ticking = tick();
+        inBackground(ticking.then(sleep), onError);
+      }, sleepMs).unref();
     } while (again && expire);
   }
 
@@ -92,6 +97,7 @@ export function openExpiry({ next, due, shorten, now, onError }: ExpiryOptions):
       expire = undefined;
       await planning;
       clearTimeout(timer);
+      await ticking;
     },
   };
 }

@@ -110,15 +110,6 @@ export function sandboxVerbs({
     return limits ? resizing.resize(row, limits, record) : record();
   }
 
-  async function findOrUndefined(principal: Principal, ref: string): Promise<SandboxId | undefined> {
-    try {
-      return (await lookup.find(principal, ref)).id;
-    } catch (error) {
-      if (isCayError(error, 'not_found')) return undefined;
-      throw error;
-    }
-  }
-
   return {
     get: async (principal, ref) => lookup.show(await lookup.find(principal, ref)),
     attend: async (principal, ref) => activity.hold((await lookup.find(principal, ref)).id, 'client'),
@@ -167,8 +158,14 @@ export function sandboxVerbs({
     },
 
     async remove(principal, ref, { onIntent } = {}) {
-      const id = await findOrUndefined(principal, ref);
-      if (id === undefined) return;
+      let id: SandboxId;
+      try {
+        // As other verbs that claim a sandbox do, with nothing in between: the first that came claims it first.
+        ({ id } = await lookup.find(principal, ref));
+      } catch (error) {
+        if (isCayError(error, 'not_found')) return;
+        throw error;
+      }
       await operations.claim(id, 'remove', () =>
         operations.enqueue(id, async () => {
           const row = await records.sandboxes.get(id);

@@ -42,6 +42,16 @@ describe('records of an earlier version', () => {
     expect(await records.keys.get('key_1')).toMatchObject({ role: 'admin', lastUsedAtMs: null });
     const sandbox = (await records.sandboxes.byName('prj_1', 'box'))!;
     expect(sandbox).toMatchObject({ incarnation: 3, onBoot: 'stay', turn: 0, labels: { a: 'b' } });
+    if (version < 3) {
+      const { pausedAs, idle, retention, base } = sandbox;
+      expect({ pausedAs, idle, retention, base }).toEqual({
+        pausedAs: null,
+        idle: null,
+        retention: null,
+        base: null,
+      });
+      expect(await records.sandboxes.hasIdlePolicy()).toBe(false);
+    }
     expect(sandbox.spec.env).toEqual({ SECRET: 'canary' });
     expect(Buffer.from(await records.secrets.get('e2b'))).toEqual(Buffer.alloc(32, 9));
     expect((await records.sandboxes.promised()).memoryBytes).toBe(7);
@@ -74,6 +84,9 @@ describe('records of an earlier version', () => {
 
   it('are refused if the server that wrote them is newer', async () => {
     create('records.db', 'PRAGMA user_version = 1000');
-    await expect(openRecords({ directory })).rejects.toMatchObject({ code: 'failed_precondition' });
+    await expect(openRecords({ directory })).rejects.toMatchObject({
+      code: 'failed_precondition',
+      message: expect.stringContaining('it was written by a newer version of Cay'),
+    });
   });
 });

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { sandboxRow } from '../../../../test/conformance/records-rows.ts';
@@ -91,6 +92,16 @@ describe('records in SQLite', () => {
     } finally {
       execFileSync('umount', ['-l', mount]);
     }
+  });
+
+  it('forget the promise of an event once it is in the log', async () => {
+    const records = await openRecords({ directory });
+    for (let n = 0; n < 100; n++) await records.transaction((tx) => tx.events.append({ type: 'one' }));
+    const file = new DatabaseSync(join(directory, 'records.db'), { readOnly: true });
+    expect(file.prepare('SELECT number FROM promised_events').all().length).toBeLessThan(3);
+    file.close();
+    expect(await records.events.lastId()).toBe(100);
+    await records.close();
   });
 
   it('back up both databases while they are written', async () => {

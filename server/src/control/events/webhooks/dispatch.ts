@@ -19,7 +19,8 @@ export interface DispatchOptions {
   events: Pick<EventRecords, 'list'>;
   pace: Pace;
   send(event: CayEvent, signal: AbortSignal): Promise<Delivery>;
-  note(type: string, data: Record<string, unknown>): Promise<void>;
+  /** Records that the webhook is disabled, with the event of it. */
+  disable(disabled: { disabledAtMs: number }, data: Record<string, unknown>): Promise<void>;
   now(): number;
   ageing(): number;
   onError(error: unknown): void;
@@ -43,7 +44,7 @@ export function startDispatch({
   events,
   pace,
   send,
-  note,
+  disable,
   now,
   ageing,
   onError,
@@ -54,15 +55,20 @@ export function startDispatch({
   let rung = false;
   let ring: (() => void) | undefined;
   let retry: (() => void) | undefined;
+  /** Whether a retry was asked for since the last attempt began. */
+  let retryNow = false;
 
   /**
    * Records the cursor, best effort: on a full disk it is kept in memory, and at worst an event is sent again
    * after a restart.
    */
-  async function save(progress: WebhookProgress): Promise<void> {
+  async function save(
+    progress: WebhookProgress,
+    write: () => Promise<void> = () => records.update(id, progress),
+  ): Promise<void> {
     Object.assign(state, progress);
     try {
-      await records.update(id, progress);
+      await write();
     } catch (error) {
       onError(error);
     }
@@ -90,6 +96,7 @@ export function startDispatch({
   /** Retries until the event is accepted. False if the webhook is disabled or the dispatch is stopped. */
   async function deliverOne(event: CayEvent): Promise<boolean> {
     for (;;) {
+      retryNow = false;
       const delivery = await send(event, stopping.signal);
       if (delivery.ok) {
         await save({
@@ -103,12 +110,9 @@ export function startDispatch({
       const failingSinceMs = Math.min(state.failingSinceMs ?? now(), now());
       await save({ attempts: state.attempts + 1, failingSinceMs, lastError: delivery.error ?? null });
       if (ageing() - failingSinceMs >= pace.giveUpMs || delivery.status === GONE) {
-        await save({ disabledAtMs: now() });
-        await note('webhook.disabled', {
-          attempts: state.attempts,
-          error: delivery.error,
-          undelivered: event.id,
-        });
+        const disabled = { disabledAtMs: now() };
+        const data = { attempts: state.attempts, error: delivery.error, undelivered: event.id };
+        await save(disabled, () => disable(disabled, data));
         return false;
       }
       await backOff();
@@ -118,6 +122,8 @@ export function startDispatch({
 
   /** Exponential backoff with jitter. */
   async function backOff(): Promise<void> {
+    // Asked for while the failure was recorded.
+    if (retryNow || stopping.signal.aborted) return;
     const most = Math.min(pace.longestMs, pace.firstMs * 2 ** Math.min(state.attempts - 1, 30));
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {
@@ -138,7 +144,9 @@ export function startDispatch({
     wake({ retry: now = false } = {}) {
       rung = true;
       ring?.();
-      if (now) retry?.();
+      if (!now) return;
+      retryNow = true;
+      retry?.();
     },
     async stop() {
       stopping.abort();

@@ -98,7 +98,11 @@ export async function openWebhooks(options: WebhooksOptions): Promise<Webhooks> 
         ageing,
         onError,
         send: (event, signal) => send(webhook, event, signal),
-        note: (type, data) => note(records, webhook, null, type, data),
+        disable: (disabled, data) =>
+          records.transaction(async (tx) => {
+            await tx.webhooks.update(webhook.id, disabled);
+            await note(tx, webhook, null, 'webhook.disabled', data);
+          }),
       }),
     );
   }
