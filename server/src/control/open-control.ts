@@ -162,10 +162,10 @@ async function lowerTimeouts({ clock, policy, recordEvent, records }: Core): Pro
 }
 
 async function recover(parts: Parts): Promise<void> {
-  await undoForks(parts);
+  const repeatable = await undoForks(parts);
   await recoverSandboxes(parts);
   await recoverSnapshots(parts);
-  await finishForks(parts);
+  finishForks(repeatable, parts);
 }
 
 async function start(

@@ -5,17 +5,21 @@ import type { ForkChildren } from '../snapshots/fork-children.ts';
 
 /**
  * Removes the children of forks that no caller can repeat. Call this before the sandboxes are recovered,
- * which would make the children.
+ * which would make the children. Resolves the forks that `finishForks` is to finish.
  */
 export async function undoForks({
   backend,
   onError,
   records: { forks, leases, sandboxes, snapshots },
   forkChildren,
-}: Pick<Core, 'backend' | 'onError' | 'records'> & { forkChildren: ForkChildren }): Promise<void> {
+}: Pick<Core, 'backend' | 'onError' | 'records'> & { forkChildren: ForkChildren }): Promise<ForkRow[]> {
+  const repeatable: ForkRow[] = [];
   for (const fork of await forks.unmade()) {
-    if (fork.keyed && fork.children.length > 0) continue;
     if (await isUnderWay(fork)) continue;
+    if (fork.keyed && fork.children.length > 0) {
+      repeatable.push(fork);
+      continue;
+    }
     for (const id of fork.children) {
       await backend.remove(id).catch(onError);
       await sandboxes.delete(id);
@@ -23,6 +27,7 @@ export async function undoForks({
     await forkChildren.restoreBase(fork);
     await forks.delete(fork.id);
   }
+  return repeatable;
 
   /** Whether another server is at it: it holds the lease of the parent from before the capture to the end. */
   async function isUnderWay({ snapshot, children }: ForkRow): Promise<boolean> {
@@ -33,11 +38,10 @@ export async function undoForks({
   }
 }
 
-/** Waits in the background for the children that recovery makes, and records that the fork is done. */
-export async function finishForks({
-  onError,
-  records: { forks },
-  forkChildren,
-}: Pick<Core, 'onError' | 'records'> & { forkChildren: ForkChildren }): Promise<void> {
-  for (const fork of await forks.unmade()) forkChildren.make(fork).catch(onError);
+/** Waits in the background for the children that recovery makes, and records that the forks are done. */
+export function finishForks(
+  repeatable: readonly ForkRow[],
+  { onError, forkChildren }: Pick<Core, 'onError'> & { forkChildren: ForkChildren },
+): void {
+  for (const fork of repeatable) forkChildren.make(fork).catch(onError);
 }
