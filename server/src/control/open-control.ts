@@ -162,10 +162,10 @@ async function lowerTimeouts({ clock, policy, recordEvent, records }: Core): Pro
 }
 
 async function recover(parts: Parts): Promise<void> {
-  const repeatable = await undoForks(parts);
+  const forks = await undoForks(parts);
   await recoverSandboxes(parts);
   await recoverSnapshots(parts);
-  finishForks(repeatable, parts);
+  finishForks(parts, forks);
 }
 
 async function start(

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { postgresMissing, startPostgres, type TestPostgres } from '../../../test/support/postgres.ts';
-import { abilityOf, type Backend } from '../backends/backend.ts';
+import type { Backend } from '../backends/backend.ts';
 import { ignoreFailure } from '../lib/in-background.ts';
 import { openServerLeases } from '../records/leases/server-leases.ts';
 import { openRecords } from '../records/open-records.ts';
@@ -122,20 +122,6 @@ describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () 
     expect((await two.control.get(two.principal, sandbox.id)).state).toBe('active');
   });
 
-  it('take over what a killed run of the same data directory was at, at once', async () => {
-    const stuck = stuckBackend(backend, 'stop', true);
-    const first = await server('one', stuck.backend);
-    const { sandbox } = await first.control.create(first.principal, asked());
-    void first.control.stop(first.principal, sandbox.id).catch(ignoreFailure);
-    await stuck.reached;
-    await first.kill();
-    const begun = performance.now();
-    const next = await server('one');
-    await expect.poll(async () => (await next.control.get(next.principal, sandbox.id)).state).toBe('stopped');
-    await next.control.start(next.principal, sandbox.id);
-    expect(performance.now() - begun).toBeLessThan(10_000);
-  });
-
   it('remove nothing that another one has taken over meanwhile', async () => {
     const held = Promise.withResolvers<void>();
     const reached = Promise.withResolvers<void>();
@@ -163,36 +149,17 @@ describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () 
     expect([state, (await backend.observe(id)).phase]).toEqual(['active', 'ready']);
   });
 
-  it('leave a fork to the one that makes it', async () => {
-    const held = Promise.withResolvers<void>();
-    const reached = Promise.withResolvers<void>();
-    let clones = 0;
-    const clone: typeof backend.clone = async (...given) => {
-      if (++clones === 2) {
-        reached.resolve();
-        await held.promise;
-      }
-      return backend.clone(...given);
-    };
-    const slow = new Proxy(backend, {
-      get(target, name) {
-        if (name !== 'ability') return Reflect.get(target, name) as unknown;
-        const ability: Backend['ability'] = (wanted) =>
-          wanted === 'snapshots'
-            ? abilityOf({ snapshots: { ...target, clone } }, wanted)
-            : target.ability(wanted);
-        return ability;
-      },
-    });
-    const one = await server('one', slow);
-    const { sandbox } = await one.control.create(one.principal, asked());
-    const forking = one.control.fork(one.principal, sandbox.id, { count: 2 }, { idempotencyKey: 'k' });
-    await reached.promise;
-    const two = await server('two');
-    held.resolve();
-    const { sandboxes } = await forking;
-    for (const { id } of sandboxes) expect((await two.control.get(two.principal, id)).state).toBe('active');
-    expect(two.errors).toEqual([]);
-    expect(await backend.list()).toHaveLength(3);
+  it('take over what a killed run of the same data directory was at, at once', async () => {
+    const stuck = stuckBackend(backend, 'stop', true);
+    const first = await server('one', stuck.backend);
+    const { sandbox } = await first.control.create(first.principal, asked());
+    void first.control.stop(first.principal, sandbox.id).catch(ignoreFailure);
+    await stuck.reached;
+    await first.kill();
+    const begun = performance.now();
+    const next = await server('one');
+    await expect.poll(async () => (await next.control.get(next.principal, sandbox.id)).state).toBe('stopped');
+    await next.control.start(next.principal, sandbox.id);
+    expect(performance.now() - begun).toBeLessThan(10_000);
   });
 });

@@ -5,7 +5,8 @@ import type { ForkChildren } from '../snapshots/fork-children.ts';
 
 /**
  * Removes the children of forks that no caller can repeat. Call this before the sandboxes are recovered,
- * which would make the children. Resolves the forks that `finishForks` is to finish.
+ * which would make the children. Resolves the forks to finish after that; those that another server is at are
+ * left to it.
  */
 export async function undoForks({
   backend,
@@ -38,10 +39,10 @@ export async function undoForks({
   }
 }
 
-/** Waits in the background for the children that recovery makes, and records that the forks are done. */
+/** Waits in the background for the children that recovery makes, and records that the fork is done. */
 export function finishForks(
-  repeatable: readonly ForkRow[],
   { onError, forkChildren }: Pick<Core, 'onError'> & { forkChildren: ForkChildren },
+  forks: readonly ForkRow[],
 ): void {
-  for (const fork of repeatable) forkChildren.make(fork).catch(onError);
+  for (const fork of forks) forkChildren.make(fork).catch(onError);
 }
