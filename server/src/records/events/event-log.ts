@@ -126,8 +126,8 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
     }
   }
 
-  /** The loop that writes. There is one at a time, and whoever began it reports its failure. */
-  function write(): Promise<void> {
+  /** The loop that writes. There is one at a time. Its failure is told to `report` of whoever began it. */
+  function write(report: (error: unknown) => void = ignoreFailure): Promise<void> {
     writing ??= (async () => {
       try {
         while (waiting.length > 0 || promisesDue || lost > 0) {
@@ -142,6 +142,7 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
       } catch (error) {
         // Promises that were not taken are looked for again.
         if (!driver.exclusive) promisesDue = true;
+        report(error);
         wait();
         throw error;
       } finally {
@@ -162,7 +163,7 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
       return Promise.resolve();
     }
     const done = new Promise<void>((settled) => waiting.push({ event, settled }));
-    if (!writing) inBackground(write(), onError);
+    if (!writing) inBackground(write(onError), ignoreFailure);
     return done;
   }
 
@@ -304,8 +305,7 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
   async function drain(): Promise<void> {
     promisesDue = true;
     if (retry !== undefined) return;
-    const report = writing ? ignoreFailure : onError;
-    await write().catch(report);
+    await write(onError).catch(ignoreFailure);
   }
 
   return log;
