@@ -138,7 +138,10 @@ export function sandboxesSuite(client: typeof e2b, platform: () => E2bPlatform):
       expect(await visit(url, closed.host, '/', open.headers)).toMatchObject({ status: 403 });
       expect(await visit(url, closed.host, '/', closed.headers)).toMatchObject({ status: 200 });
       await open.sandbox.kill();
-      expect(await visit(url, open.host)).toMatchObject({ status: 404 });
+      expect(await visit(url, open.host)).toMatchObject({
+        status: 502,
+        body: expect.stringContaining('The sandbox was not found'),
+      });
     });
 
     it('tells an application the host that its maker chose', async () => {

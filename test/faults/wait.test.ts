@@ -8,7 +8,7 @@ import { Sandbox } from '@cay/sdk';
 import { describe, expect, it } from 'vitest';
 import { ended, openCay } from '../support/cay.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
-import { killServing, startServing } from '../support/serving.ts';
+import { killServing, startServing, type Serving } from '../support/serving.ts';
 
 const reason = whyNoLocal();
 const waitsFor = (file: string, exitCode: number) => [
@@ -33,8 +33,10 @@ describe.skipIf(reason !== undefined)(
       ]);
       const { uid } = later.info;
       const waiting = [later, meanwhile, removed].map((sandbox) => sandbox.wait({ timeoutMs: 60_000 }));
+      const found = await lookups(server);
       const onCommandLine = ended(cay.start('wait', later.id, '--timeout', '60s'));
-      await sleep(500);
+      // It has found the sandbox, and waits from now on.
+      await expect.poll(() => lookups(server), { timeout: 30_000 }).toBe(found + 1);
       await meanwhile.files.write('/home/user/go', '');
       await killServing(server);
       await sleep(1000);
@@ -53,7 +55,7 @@ describe.skipIf(reason !== undefined)(
         end: { kind: 'lost' },
         status: { phase: 'destroying', complete: true },
       });
-      expect(await onCommandLine).toMatchObject({ code: 7, stdout: 'exited 7\n' });
+      expect(await onCommandLine).toMatchObject({ code: 7, stdout: 'exited 7\n', stderr: '' });
 
       // What was recorded outlives the sandbox's processes and one more server.
       await later.stop({ graceMs: 0 });
@@ -72,6 +74,13 @@ describe.skipIf(reason !== undefined)(
     }, 120_000);
   },
 );
+
+/** How often a sandbox was looked up. */
+async function lookups({ url, key }: Serving): Promise<number> {
+  const response = await fetch(`${url}/metrics`, { headers: { authorization: `Bearer ${key}` } });
+  const line = /^cay_http_requests_total\{route="getSandbox",status="2xx"\} (\d+)$/m;
+  return Number(line.exec(await response.text())?.[1] ?? 0);
+}
 
 async function freePort(): Promise<number> {
   const server = createServer();

@@ -153,6 +153,33 @@ describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () 
     expect(two.errors).toEqual([]);
   });
 
+  it('remove nothing that another one has taken over meanwhile', async () => {
+    const held = Promise.withResolvers<void>();
+    const reached = Promise.withResolvers<void>();
+    const slow = new Proxy(backend, {
+      get(target, name) {
+        if (name !== 'ensure') return Reflect.get(target, name) as unknown;
+        return async (...given: Parameters<Backend['ensure']>) => {
+          const observed = await target.ensure(...given);
+          reached.resolve();
+          await held.promise;
+          return observed;
+        };
+      },
+    });
+    const one = await server('one', slow);
+    const creating = one.control.create(one.principal, asked({ name: 'box' }));
+    await reached.promise;
+    // As if it had stood still for longer than a lease lasts.
+    await one.records.leases.releaseOf('');
+    const two = await server('two');
+    await expect.poll(async () => (await two.control.get(two.principal, 'box')).state).toBe('active');
+    held.resolve();
+    await expect(creating).rejects.toMatchObject({ code: 'conflict', details: { leaseLost: true } });
+    const { id, state } = await two.control.get(two.principal, 'box');
+    expect([state, (await backend.observe(id)).phase]).toEqual(['active', 'ready']);
+  });
+
   it('take over what a killed run of the same data directory was at, at once', async () => {
     const stuck = stuckBackend(backend, 'stop', true);
     const first = await server('one', stuck.backend);

@@ -41,7 +41,6 @@ const VALUES: Partial<Record<SettingName, string>> = {
   kubernetesServerLabels: 'app=x',
   kubernetesStorage: '5Gi',
   registryMirror: 'docker.io=mirror.example.com',
-  database: 'postgres://user:secret@host/name',
   defaultLimit: 'pids=64',
   maxLimit: 'pids=128,memory=8g',
   defaultQuota: 'sandboxes=4',

@@ -47,14 +47,17 @@ export async function recoverSandboxes({
     else await settler.settle(row, observed);
   }
 
+  /** As it is now: another server may have made or changed it since it was listed. */
+  const recover = (id: SandboxId): Promise<void> =>
+    operations.enqueue(id, async () => {
+      const row = closing.aborted ? undefined : await sandboxes.get(id);
+      if (row && row.state !== 'creating' && row.state !== 'destroying')
+        await recoverOne(row, await backend.observe(id));
+    });
+
   /** The platform does not answer yet. Until it does, the sandbox stays as it is recorded. */
   function recoverLater(id: SandboxId): Promise<void> {
-    const recover = () =>
-      operations.enqueue(id, async () => {
-        const row = closing.aborted ? undefined : await sandboxes.get(id);
-        if (row && row.state !== 'destroying') await recoverOne(row, await backend.observe(id));
-      });
-    return retry(recover, {
+    return retry(() => recover(id), {
       isTransient: isAway,
       onError: (error) => void (isAway(error) || onError(error)),
       firstDelayMs: AWAY_RETRY_MS,
@@ -76,10 +79,8 @@ export async function recoverSandboxes({
     else if (row.state === 'destroying')
       operations.enqueue(row.id, () => destroyer.destroy(row, undefined, 'recovery')).catch(report);
     else if (!there && unsure(platformOf(row, backend))) await recoverLater(row.id);
-    else if (row.pausedAs === 'archived' || row.operation)
-      await operations.enqueue(row.id, () => recoverOne(row, observed)).catch(report);
-    else if (differs(row, observed))
-      await operations.enqueue(row.id, () => recoverOne(row, observed)).catch(report);
+    else if (row.pausedAs === 'archived' || row.operation || differs(row, observed))
+      await recover(row.id).catch((error: unknown) => (isAway(error) ? recoverLater(row.id) : report(error)));
     else await settler.settle(row, observed);
   }
   // A sandbox without a record was never acknowledged to a caller.

@@ -19,11 +19,11 @@ export async function recoverSnapshots(
   const verbs = backend.ability('snapshots');
   if (!verbs) return;
   const travel: Snapshotting = verbs;
-  const { found, unsure } = await survey(
-    backend,
-    async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? [],
-  );
+  const look = () =>
+    survey(backend, async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? []);
+  const { found, unsure } = await look();
   const unknown = new Map(found.map(({ it, platform }) => [it.id, platform]));
+  const missing: SnapshotRow[] = [];
 
   /** Removes a snapshot that was never acknowledged, or whose removal was begun. */
   async function remove(row: SnapshotRow): Promise<void> {
@@ -64,11 +64,25 @@ export async function recoverSnapshots(
     if (await leases.isHeld(row.sandbox)) return;
     if (row.state !== 'kept') await remove(row);
     else if (!row.here && isThere) await removeHere(row);
-    else if (row.here && !isThere && !unsure(platformOf(row, backend))) await loseSnapshot(core, row);
+    else if (row.here && !isThere && !unsure(platformOf(row, backend))) {
+      missing.push(row);
+      return;
+    }
     await removeCopy(row.id);
   }
 
+  /** Looks again: another server may have taken them after the first look, before their rows were read. */
+  async function recoverMissing(): Promise<void> {
+    if (missing.length === 0) return;
+    const now = await look();
+    const there = new Set(now.found.map(({ it }) => it.id));
+    for (const row of missing)
+      if (!there.has(row.id) && !now.unsure(platformOf(row, backend)))
+        await loseSnapshot(core, row).catch(onError);
+  }
+
   for (const row of await snapshots.all()) await recoverOne(row, unknown.delete(row.id)).catch(onError);
+  await recoverMissing();
   for (const [id, platform] of unknown)
     await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
   await registry.dropAbandoned();

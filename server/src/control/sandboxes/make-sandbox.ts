@@ -5,6 +5,7 @@ import type { Origin, SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
 import type { Core } from '../core.ts';
 import type { Principal } from '../tenants/principal.ts';
+import { isLeaseLost } from './operations.ts';
 import { scopeOf } from './scope-of.ts';
 import type { OnRecord, StateRecorder } from './record-state.ts';
 import type { SandboxStarter } from './start-sandbox.ts';
@@ -84,6 +85,7 @@ export function openMaker({
       if (row.state !== 'creating') return row;
       return row.origin ? await cloneFrom(row.origin, row, onRecord) : await starter.start(row, onRecord);
     } catch (error) {
+      if (isLeaseLost(error)) throw error;
       await unmake(given.id).catch(async (failure: unknown) => {
         onError(failure);
         const again = () => operations.enqueue(given.id, () => unmake(given.id));

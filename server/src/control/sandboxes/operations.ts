@@ -111,6 +111,14 @@ export function isLeasedElsewhere(error: unknown): boolean {
   return isCayError(error, 'conflict') && error.details['holder'] !== undefined;
 }
 
+/**
+ * Whether an operation could not be recorded because another server has taken it over. What the backend has is
+ * that server's now: it must not be undone.
+ */
+export function isLeaseLost(error: unknown): boolean {
+  return isCayError(error, 'conflict') && error.details['leaseLost'] === true;
+}
+
 function goTogether(one: Operation, other: Operation): boolean {
   return (
     (OPERATIONS[one] === 'reads' && OPERATIONS[other] === 'reads') || (one === 'remove' && other === 'remove')

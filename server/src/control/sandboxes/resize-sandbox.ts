@@ -12,6 +12,7 @@ import type { Summed } from '../tenants/quota.ts';
 import type { RecordSet } from '../../records/records.ts';
 import type { ResizeOperation, SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
+import { isLeaseLost } from './operations.ts';
 
 type Limits = NonNullable<UpdateSandbox['limits']>;
 
@@ -119,7 +120,7 @@ export function openResizing({
           return await record(resized(row, limits));
         } catch (error) {
           // A change that cannot be recorded is undone.
-          if (done) await resizing.resize(row.id, before(row, limits)).catch(onError);
+          if (done && !isLeaseLost(error)) await resizing.resize(row.id, before(row, limits)).catch(onError);
           await giveUp(row.id);
           throw error;
         }

@@ -3,6 +3,7 @@ import type { SandboxSpec } from '@cay/sdk/protocol';
 import { loweredLimits } from '../../policy/bound-limits.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
+import { isLeaseLost } from './operations.ts';
 import { scopeOf } from './scope-of.ts';
 import type { OnRecord, StateRecorder } from './record-state.ts';
 
@@ -52,7 +53,7 @@ export function openStarter({
         return await state.running(row, observed, onLowered, { spec });
       } catch (error) {
         // A sandbox that is recorded as stopped must not run: no timeout would ever end it.
-        if (row.state === 'stopped' || row.state === 'failed')
+        if ((row.state === 'stopped' || row.state === 'failed') && !isLeaseLost(error))
           await backend.stop(row.id, { graceMs: 0 }).catch(onError);
         throw error;
       }

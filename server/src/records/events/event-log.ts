@@ -126,8 +126,8 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
     }
   }
 
-  /** The loop that writes. There is one at a time. */
-  function write(): Promise<void> {
+  /** The loop that writes. There is one at a time. Its failure is told to `report` of whoever began it. */
+  function write(report: (error: unknown) => void = ignoreFailure): Promise<void> {
     writing ??= (async () => {
       try {
         while (waiting.length > 0 || promisesDue || lost > 0) {
@@ -139,6 +139,12 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
           promisesDue = false;
           await writeBatch();
         }
+      } catch (error) {
+        // Promises that were not taken are looked for again.
+        if (!driver.exclusive) promisesDue = true;
+        report(error);
+        wait();
+        throw error;
       } finally {
         writing = undefined;
       }
@@ -146,28 +152,28 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
     return writing;
   }
 
+  /** Resolves when it is written, or waits for the next attempt after a failure. */
   function add(event: WaitingEvent): Promise<void> {
     if (waiting.length >= MOST_WAITING) {
       lost++;
       return Promise.resolve();
     }
+    if (retry !== undefined) {
+      waiting.push({ event, settled() {} });
+      return Promise.resolve();
+    }
     const done = new Promise<void>((settled) => waiting.push({ event, settled }));
-    if (retry === undefined) inBackground(write(), failed);
+    if (!writing) inBackground(write(onError), ignoreFailure);
     return done;
   }
 
   /** What waits is no longer waited for: it is written when that is possible again. */
-  function failed(error: unknown): void {
-    onError(error);
-    wait();
-  }
-
   function wait(): void {
     for (const { settled } of waiting) settled();
     if (closed) return;
     retry ??= setTimeout(() => {
       retry = undefined;
-      inBackground(write(), wait);
+      inBackground(write(), ignoreFailure);
     }, RETRY_MS).unref();
   }
 
@@ -299,7 +305,7 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
   async function drain(): Promise<void> {
     promisesDue = true;
     if (retry !== undefined) return;
-    await write().catch(failed);
+    await write(onError).catch(ignoreFailure);
   }
 
   return log;
