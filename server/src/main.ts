@@ -16,7 +16,7 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
     return probed(await openLocal(options), options);
   },
   async docker(options) {
-    const { dir, docker, policy } = options;
+    const { dir, docker, egress, policy } = options;
     const [{ dockerBackend }, { guestBinary }, { engineAddress }] = await Promise.all([
       import('./backends/docker/docker.ts'),
       import('./guest/guest-binary.ts'),
@@ -32,6 +32,7 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       installation,
       host: docker?.host,
       baseImage,
+      egress,
       policy,
     });
     return probed(destroyable(backend), options);
@@ -41,8 +42,8 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       import('./backends/kubernetes/job/kubernetes-job.ts'),
       clusterSettings(options),
     ]);
-    const { policy, onError, onSwept } = options;
-    return destroyable(await kubernetesJobBackend({ ...settings, policy, onError, onSwept }));
+    const { egress, policy, onError, onSwept } = options;
+    return destroyable(await kubernetesJobBackend({ ...settings, egress, policy, onError, onSwept }));
   },
   async 'agent-sandbox'(options) {
     const [{ agentSandboxBackend }, { poolAndStorage }, { settings, cluster }] = await Promise.all([
@@ -50,14 +51,21 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       import('./backends/kubernetes/agent-sandbox/settings.ts'),
       clusterSettings(options),
     ]);
-    const { policy, onError, onSwept } = options;
+    const { egress, policy, onError, onSwept } = options;
     return destroyable(
-      await agentSandboxBackend({ ...settings, ...poolAndStorage(cluster), policy, onError, onSwept }),
+      await agentSandboxBackend({
+        ...settings,
+        ...poolAndStorage(cluster),
+        egress,
+        policy,
+        onError,
+        onSwept,
+      }),
     );
   },
-  async memory({ policy }) {
+  async memory({ egress, policy }) {
     const { memoryBackend } = await import('./backends/memory/memory.ts');
-    return destroyable(memoryBackend({ policy }));
+    return destroyable(memoryBackend({ egress, policy }));
   },
 };
 

@@ -14,6 +14,8 @@ import { z } from 'zod';
 import { parsePlatformRules } from './backends/composite/platform-rules.ts';
 import { diskBytesOf } from './backends/kubernetes/workloads/disk.ts';
 import { parseLabels, parseTemplates } from './backends/kubernetes/named-values.ts';
+import { parseUpstreamProxy, type UpstreamProxy } from './egress/carrier/upstream-proxy.ts';
+import { parsePolicy } from './egress/policy/parse-policy.ts';
 import { UnitError } from './lib/units.ts';
 import { LIMITS, QUOTAS, namesIn, quotasIn } from './settings/amounts.ts';
 import {
@@ -343,6 +345,27 @@ const policy = {
   }),
 };
 
+const network = {
+  network: setting(parsed(parsePolicy), {
+    group: 'network',
+    value: 'policy',
+    help: 'what sandboxes reach that ask for nothing else: none, packages, public, ask, or a policy in JSON',
+    default: 'packages',
+  }),
+  maxNetwork: setting(parsed(parsePolicy), {
+    group: 'network',
+    value: 'policy',
+    help: 'the most that any sandbox reaches, of the same',
+    default: 'public',
+  }),
+  egressProxy: setting(parsed(proxyIn), {
+    group: 'network',
+    value: 'url',
+    help: 'the proxy that connections of sandboxes go out by, http:// or socks5://; give it in the variable, where nobody else sees it',
+    secret: true,
+  }),
+};
+
 const quotas = {
   defaultQuota: setting(gathered(quotasIn), {
     group: 'quotas',
@@ -503,6 +526,7 @@ export const SettingsSchema = z.object({
   ...docker,
   ...kubernetes,
   ...policy,
+  ...network,
   ...quotas,
   ...machine,
   ...traffic,
@@ -527,6 +551,15 @@ function backendsIn(text: string): BackendName[] {
     throw new UnitError(`unknown backend "${unknown ?? text}"; there are ${BACKEND_NAMES.join(', ')}`);
   if (new Set(found).size < found.length) throw new UnitError('each may be named once');
   return found as BackendName[];
+}
+
+/** It may have a password in it: no message repeats it. */
+function proxyIn(text: string): UpstreamProxy {
+  try {
+    return parseUpstreamProxy(text);
+  } catch {
+    throw new UnitError('must be http://host:port or socks5://host:port');
+  }
 }
 
 /** Undefined is never. */

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { NetworkPolicySchema } from './egress.ts';
 import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
 import { ExposedPortSchema, PortSchema, PortVisibilitySchema } from './port.ts';
 import { RetentionSchema, SnapshotSchema } from './snapshot.ts';
@@ -145,6 +146,9 @@ export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
       'Starts from this snapshot rather than from a template; with `memory`, its processes continue.',
     ),
     memory: z.boolean().optional(),
+    network: NetworkPolicySchema.optional().describe(
+      "What it may reach outside. Absent means that of the snapshot, or the operator's default.",
+    ),
     ports: z
       .array(z.union([PortSchema, z.object({ port: PortSchema, visibility: PortVisibilitySchema }).strict()]))
       .max(64)

@@ -8,6 +8,7 @@ export const GROUPS = {
   docker: 'Docker',
   kubernetes: 'Kubernetes',
   policy: 'What clients may ask for',
+  network: 'What sandboxes may reach',
   quotas: 'What projects may use',
   machine: 'How full the machine may become',
   traffic: 'Connections and calls',

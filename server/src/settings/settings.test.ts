@@ -45,6 +45,10 @@ const VALUES: Partial<Record<SettingName, string>> = {
   defaultQuota: 'sandboxes=4',
   maxQuota: 'memory=8g',
   reclaim: 'off',
+  network: 'none',
+  maxNetwork: '{"base":"public","deny":["example.org"]}',
+  egressProxy: 'http://user:password@127.0.0.1:3128',
+  database: 'postgres://user:password@127.0.0.1/name',
 };
 const textFor = (name: SettingName) => VALUES[name] ?? '7';
 
