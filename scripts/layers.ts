@@ -21,7 +21,7 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
   control: ['backends', 'guest', 'egress', 'records', 'storage', 'policy', 'lib'],
   api: ['control', 'guest', 'policy', 'lib'],
   // The schema itself is `settings.ts`, which stands beside the folders because it knows the backends.
-  settings: ['policy', 'lib', '.'],
+  settings: ['egress', 'policy', 'lib', '.'],
   cli: ['settings', 'api', 'control', 'backends', 'host', 'guest', 'egress', 'records', 'policy', 'lib', '.'],
   // What stands beside the folders composes them: `main.ts`, `serve.ts`.
   '.': [

@@ -72,6 +72,10 @@ const SETTING_VALUES: Partial<Record<SettingName, OfSetting>> = {
   allowImage: { value: 'allowImages' },
   defaultLimit: { value: 'defaultLimits' },
   maxLimit: { value: 'maxLimits' },
+  network: {
+    comment: 'what sandboxes reach that ask for nothing else: none, packages, public, ask, or JSON',
+  },
+  maxNetwork: {},
   defaultQuota: { value: 'defaultQuotas' },
   maxQuota: { value: 'maxQuotas' },
   publicUrl: {},

@@ -8,6 +8,7 @@ export { shellExitCode } from './protocol/exit-code.ts';
 export { SIGNALS } from './protocol/signal.ts';
 export { Files, type Content } from './files.ts';
 export { Interpreter, type CodeExecution, type CodeListeners, type RunCodeOptions } from './interpreter.ts';
+export { Network } from './network.ts';
 export { Process, type Output } from './process.ts';
 export { Sandbox, type Command, type ListOptions, type LogsOptions } from './sandbox.ts';
 export { describeTools, ToolBox, type ToolOptions } from './tools.ts';

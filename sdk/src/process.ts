@@ -6,7 +6,14 @@
  */
 import { CayError, isErrorCode, type WireError } from './protocol/error.ts';
 import { shellExitCode } from './protocol/exit-code.ts';
-import type { CommandEnd, ExecEvent, OutputChannel, PtySize, Signal } from './protocol/index.ts';
+import type {
+  CommandEnd,
+  EgressDenial,
+  ExecEvent,
+  OutputChannel,
+  PtySize,
+  Signal,
+} from './protocol/index.ts';
 
 export interface Output {
   channel: OutputChannel;
@@ -31,6 +38,8 @@ export class Process implements AsyncDisposable {
    * on `detach`.
    */
   readonly ended: Promise<CommandEnd>;
+  /** What the network policy denied while it ran, once it has ended. */
+  denied: readonly EgressDenial[] = [];
   readonly #socket: Pausable;
   readonly #queue: Output[] = [];
   #queuedBytes = 0;
@@ -131,6 +140,7 @@ export class Process implements AsyncDisposable {
     if (event.type === 'gap') this.#offset += event.bytes;
     if (event.type === 'error') this.#fail(errorOf(event.error));
     if (event.type !== 'end' || this.#over) return;
+    this.denied = event.denied ?? [];
     this.#settle.resolve(event.end);
     this.#finish();
   }

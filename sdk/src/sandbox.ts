@@ -9,6 +9,7 @@
  */
 import { Files } from './files.ts';
 import { Interpreter, type CodeExecution, type CodeListeners, type RunCodeOptions } from './interpreter.ts';
+import { Network } from './network.ts';
 import { openProcess, type Process } from './process.ts';
 import type {
   CommandInfo,
@@ -86,6 +87,8 @@ export interface ListOptions extends ConnectOptions, CallOptions {
 export class Sandbox implements AsyncDisposable {
   readonly id: string;
   readonly files: Files;
+  /** What it may reach outside. */
+  readonly network: Network;
   /** Contexts in which code keeps its variables. */
   readonly interpreter: Interpreter;
   /** Agent tools: `sandbox.tools.grep({ pattern: 'TODO' })`. */
@@ -99,6 +102,7 @@ export class Sandbox implements AsyncDisposable {
     this.id = info.id;
     this.info = info;
     this.files = new Files(transport, info.id, info.workdir);
+    this.network = new Network(transport, info.id);
     this.interpreter = new Interpreter(transport, info.id);
     this.tools = new ToolBox(transport, info.id);
   }

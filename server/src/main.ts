@@ -24,7 +24,7 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
     return probed(await openLocal({ ...options, imageSettings }), options);
   },
   async docker(options) {
-    const { dir, docker, policy } = options;
+    const { dir, docker, egress, policy } = options;
     const [{ dockerBackend }, { guestBinary }, { engineAddress }] = await Promise.all([
       import('./backends/docker/docker.ts'),
       import('./guest/guest-binary.ts'),
@@ -40,6 +40,7 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       installation,
       host: docker?.host,
       baseImage,
+      egress,
       policy,
     });
     return probed(destroyable(backend), options);
@@ -49,8 +50,8 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       import('./backends/kubernetes/job/kubernetes-job.ts'),
       clusterSettings(options),
     ]);
-    const { policy, onError, onSwept } = options;
-    return destroyable(await kubernetesJobBackend({ ...settings, policy, onError, onSwept }));
+    const { egress, policy, onError, onSwept } = options;
+    return destroyable(await kubernetesJobBackend({ ...settings, egress, policy, onError, onSwept }));
   },
   async 'agent-sandbox'(options) {
     const [{ agentSandboxBackend }, { poolAndStorage }, { settings, cluster }] = await Promise.all([
@@ -58,14 +59,21 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       import('./backends/kubernetes/agent-sandbox/settings.ts'),
       clusterSettings(options),
     ]);
-    const { policy, onError, onSwept } = options;
+    const { egress, policy, onError, onSwept } = options;
     return destroyable(
-      await agentSandboxBackend({ ...settings, ...poolAndStorage(cluster), policy, onError, onSwept }),
+      await agentSandboxBackend({
+        ...settings,
+        ...poolAndStorage(cluster),
+        egress,
+        policy,
+        onError,
+        onSwept,
+      }),
     );
   },
-  async memory({ policy }) {
+  async memory({ egress, policy }) {
     const { memoryBackend } = await import('./backends/memory/memory.ts');
-    return destroyable(memoryBackend({ policy }));
+    return destroyable(memoryBackend({ egress, policy }));
   },
 };
 

@@ -32,6 +32,7 @@ import { openRecords } from './records/open-records.ts';
 import type { Records, Transaction } from './records/records.ts';
 import { clearCopies } from './records/sealing/clear-copies.ts';
 import { KEY_FILE, openInstallationKey } from './records/sealing/installation-key.ts';
+import type { StartedEgress } from './egress/start-egress.ts';
 import type { WebhooksOptions } from './control/events/webhooks/webhooks.ts';
 import { lockDirectory } from './host/lock-directory.ts';
 import type { SealedBox } from './lib/sealed-box.ts';
@@ -91,6 +92,8 @@ export interface ServeOptions {
   webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
   /** Where archived sandboxes go; closed with the server. Default: a directory in the data directory. */
   archives?: Store;
+  /** What carries connections out of sandboxes: the backend has to be opened with the same. Closed by the caller. */
+  egress?: StartedEgress;
   /** What may be asked for. The backend has to be opened with the same. */
   policy?: Policy;
   /** How full the machine may become, and whether room is made. */
@@ -200,6 +203,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       directories: { logs: join(dataDir, 'logs'), buildFiles: join(dataDir, 'build-files') },
       onTemplateMade: (project, ms) => log.info({ project, ms }, 'made the template of the code interpreter'),
       pressure: options.pressure,
+      ...(options.egress && { egress: options.egress }),
       webhooks: options.webhooks,
       ...(options.policy && { policy: options.policy }),
       takeBackup: ({ signal, withKey }) =>

@@ -34,6 +34,7 @@ import {
 import { imageSettings } from './settings/image-settings.ts';
 import { defaultsIn, maximaIn } from './settings/limit-settings.ts';
 import { machineSettings } from './settings/machine-settings.ts';
+import { networkSettings } from './settings/network-settings.ts';
 import { quotaSettings } from './settings/quota-settings.ts';
 import { LISTED, describe, setting, type Described } from './settings/setting.ts';
 
@@ -455,6 +456,7 @@ export const SettingsSchema = z.object({
   ...kubernetes,
   ...imageSettings,
   ...policy,
+  ...networkSettings,
   ...quotaSettings,
   ...machineSettings,
   ...traffic,

@@ -35,6 +35,7 @@ export function sandboxRow(project: string, changes: Partial<SandboxRow> = {}): 
     origin: null,
     operation: null,
     imageBytes: null,
+    network: null,
     ...changes,
   };
 }
@@ -67,6 +68,7 @@ export function snapshotRow(
     fileBytes: null,
     memoryBytes: null,
     createdAtMs: 1000,
+    network: null,
     ...changes,
   };
 }

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { EgressDenialSchema } from './egress.ts';
 import { CommandIdSchema } from './id.ts';
 import { AbsolutePathSchema, EnvSchema, UserSchema, execText } from './spec.ts';
 import { PortSchema } from './port.ts';
@@ -97,6 +98,11 @@ export interface CommandInfo {
   keptFrom: number;
 }
 
+const DeniedSchema = z
+  .array(EgressDenialSchema)
+  .optional()
+  .describe('What the network policy denied while it ran. Absent if nothing.');
+
 export const SignalSchema = z.enum(Object.keys(SIGNALS) as [Signal, ...Signal[]]);
 
 /** The result of a command that was waited for. `truncated` says that output beyond the bound was dropped. */
@@ -108,6 +114,7 @@ export const ExecResultSchema = z.object({
   stderr: z.string(),
   truncated: z.boolean(),
   durationMs: z.number(),
+  denied: DeniedSchema,
 });
 export type ExecResult = z.infer<typeof ExecResultSchema>;
 
@@ -116,7 +123,12 @@ export const ExecEventSchema = z.discriminatedUnion('type', [
   z.object({ type: z.literal('started'), id: z.string(), pid: z.int(), existing: z.boolean() }),
   z.object({ type: z.enum(['stdout', 'stderr', 'pty']), offset: z.int(), data: z.string() }),
   z.object({ type: z.literal('gap'), offset: z.int(), bytes: z.int() }),
-  z.object({ type: z.literal('end'), end: CommandEndSchema, exitCode: z.int() }),
+  z.object({
+    type: z.literal('end'),
+    end: CommandEndSchema,
+    exitCode: z.int(),
+    denied: DeniedSchema,
+  }),
   z.object({ type: z.literal('error'), error: z.object({ code: z.string(), message: z.string() }) }),
 ]);
 export type ExecEvent = z.infer<typeof ExecEventSchema>;

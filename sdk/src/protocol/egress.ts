@@ -255,3 +255,50 @@ export const EgressStatsSchema = z.object({
   bytesIn: z.int(),
 });
 export type EgressStats = z.infer<typeof EgressStatsSchema>;
+
+/** The network of a sandbox, as it is now. */
+export const SandboxNetworkSchema = z.object({
+  policy: NetworkPolicySchema.describe(
+    'Of the sandbox itself. A header that a rule sets to a value of its own is shown as `***`.',
+  ),
+  project: NetworkPolicySchema.nullable().describe('Of its project, if that has one.'),
+  installation: NetworkPolicySchema.describe('The most that any sandbox reaches.'),
+  stats: EgressStatsSchema.nullable().describe('Null where the server carries no connections.'),
+});
+export type SandboxNetwork = z.infer<typeof SandboxNetworkSchema>;
+
+export const SetNetworkSchema = z.object({ policy: NetworkPolicySchema }).strict();
+export type SetNetwork = z.infer<typeof SetNetworkSchema>;
+
+const SomeRules = z.array(NetworkRuleSchema).max(MAX_RULES).default([]);
+/** Rules to add. A target that is allowed is taken out of the denied ones, and the other way round. */
+export const AddNetworkRulesSchema = z.object({ allow: SomeRules, deny: SomeRules }).strict();
+export type AddNetworkRules = z.infer<typeof AddNetworkRulesSchema>;
+export type AddNetworkRulesInput = z.input<typeof AddNetworkRulesSchema>;
+
+export const EgressAttemptListSchema = z.object({ attempts: z.array(EgressAttemptSchema) });
+export const EgressApprovalListSchema = z.object({ pending: z.array(EgressApprovalSchema) });
+
+/** An answer to an attempt that waits. */
+export const AnswerApprovalSchema = z
+  .object({
+    verdict: z.enum(['allow', 'deny']),
+    forMs: z
+      .int()
+      .min(1000)
+      .max(30 * 86_400_000)
+      .default(3_600_000)
+      .describe('How long it stays allowed. It ends with the server, too.'),
+  })
+  .strict();
+export type AnswerApproval = z.infer<typeof AnswerApprovalSchema>;
+
+/** A target that was denied while a command ran. Other commands of the sandbox may have meant it. */
+export const EgressDenialSchema = z.object({
+  name: z.string().nullable(),
+  address: z.string().nullable(),
+  port: z.int(),
+  reason: EgressReasonSchema.nullable(),
+  rule: z.string().nullable().describe('The narrowest rule that would have allowed it, if one can.'),
+});
+export type EgressDenial = z.infer<typeof EgressDenialSchema>;

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { NetworkPolicySchema } from './egress.ts';
 import { QuotaSchema } from './quota.ts';
 
 /** A tenant. Keys, sandboxes, snapshots and quotas belong to one project. */
@@ -8,6 +9,9 @@ export const ProjectSchema = z.object({
   quota: QuotaSchema.describe('The quota that an admin set.'),
   effectiveQuota: QuotaSchema.describe(
     "The quota that is enforced, with the operator's defaults and maxima. Null means no limit.",
+  ),
+  network: NetworkPolicySchema.nullable().describe(
+    'The most that its sandboxes reach. Null means the most that the installation allows.',
   ),
   createdAtMs: z.int(),
 });

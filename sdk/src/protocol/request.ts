@@ -1,3 +1,4 @@
+import { NetworkPolicySchema } from './egress.ts';
 import { z } from 'zod';
 import { CommandEndSchema, ExecRequestSchema, PtySizeSchema, SignalSchema } from './command.ts';
 import { FileInfoSchema } from './file.ts';
@@ -172,6 +173,12 @@ export const KeyListSchema = z.object({ keys: z.array(KeySchema) });
 export const CreateProjectSchema = z.object({ name: NameSchema, quota: QuotaSchema.prefault({}) }).strict();
 export type CreateProject = z.input<typeof CreateProjectSchema>;
 /** What is left out stays as it is. */
-export const UpdateProjectSchema = z.object({ quota: SomeQuotaSchema }).strict();
+export const UpdateProjectSchema = z
+  .object({ quota: SomeQuotaSchema.optional(), network: NetworkPolicySchema.nullable().optional() })
+  .strict()
+  .refine(
+    ({ quota, network }) => quota !== undefined || network !== undefined,
+    'must have "quota" or "network"',
+  );
 export type UpdateProject = z.infer<typeof UpdateProjectSchema>;
 export const ProjectListSchema = z.object({ projects: z.array(ProjectSchema) });

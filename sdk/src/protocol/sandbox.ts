@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { NetworkPolicySchema } from './egress.ts';
 import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
 import { ExposedPortSchema, PortSchema, PortVisibilitySchema } from './port.ts';
 import { RetentionSchema, SnapshotSchema } from './snapshot.ts';
@@ -149,6 +150,9 @@ export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
       .boolean()
       .optional()
       .describe('Starts the own entrypoint and command of the image with the sandbox, in place of `cmd`.'),
+    network: NetworkPolicySchema.optional().describe(
+      "What it may reach outside. Absent means that of the snapshot, or the operator's default.",
+    ),
     ports: z
       .array(z.union([PortSchema, z.object({ port: PortSchema, visibility: PortVisibilitySchema }).strict()]))
       .max(64)

@@ -47,6 +47,7 @@ import { projectRoutes } from './rest/projects.ts';
 import { sandboxRoutes } from './rest/sandboxes.ts';
 import { snapshotRoutes } from './rest/snapshots.ts';
 import { socketRoutes } from './rest/sockets.ts';
+import { networkRoutes } from './rest/network.ts';
 import { statsRoutes } from './rest/stats.ts';
 import { statusRoutes } from './rest/status.ts';
 import { systemRoutes } from './rest/system.ts';
@@ -172,6 +173,7 @@ export function openApi(options: ApiOptions): Api {
     ...portRoutes(control),
     ...socketRoutes(control),
     ...statsRoutes(control),
+    ...networkRoutes(control),
     ...eventRoutes(control),
     ...auditRoutes(control),
     ...webhookRoutes(control),

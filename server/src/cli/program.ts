@@ -26,6 +26,7 @@ const VERBS = {
   cp: async () => (await import('./verbs/cp.ts')).cpVerb,
   port: async () => (await import('./verbs/port.ts')).portVerb,
   expose: async () => (await import('./verbs/port.ts')).exposeVerb,
+  net: async () => (await import('./verbs/net.ts')).netVerb,
   forward: async () => (await import('./verbs/forward.ts')).forwardVerb,
   snapshot: async () => (await import('./verbs/snapshot.ts')).snapshotVerb,
   turn: async () => (await import('./verbs/turn.ts')).turnVerb,

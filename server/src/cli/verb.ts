@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import type { Backend, Orphan } from '../backends/backend.ts';
 import type { ClusterSettings } from '../backends/kubernetes/cluster-settings.ts';
 import type { PlatformRule } from '../backends/composite/platform-rules.ts';
+import type { Egress } from '../egress/egress.ts';
 import type { SealedBox } from '../lib/sealed-box.ts';
 import type { Policy } from '../policy/policy.ts';
 import type { Resolved } from '../settings/resolve-settings.ts';
@@ -30,6 +31,8 @@ export interface BackendOptions {
   dir: string;
   /** Seals what is secret in the backend's own records, where it keeps them itself. */
   box?: SealedBox;
+  /** Carries connections out of sandboxes. Without it they reach nothing. */
+  egress?: Egress;
   runtime?: string;
   /** What may be asked for. */
   policy?: Policy;

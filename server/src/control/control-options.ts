@@ -1,5 +1,6 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../backends/backend.ts';
+import type { StartedEgress } from '../egress/start-egress.ts';
 import type { Policy } from '../policy/policy.ts';
 import type { QuotaBounds } from '../policy/quota-bounds.ts';
 import type { LeaseHolder } from '../records/leases/lease-holder.ts';
@@ -25,6 +26,8 @@ export interface ControlOptions {
   archives?: Store;
   /** How often sandboxes with an idle policy are checked. Default 2,000. */
   idleLookMs?: number;
+  /** What carries connections out of sandboxes. Without it they reach nothing. */
+  egress?: StartedEgress;
   /** What the operator allows callers to ask for. */
   policy?: Policy;
   /** Where the server writes records, uploads and logs. Its free space is measured too. */

@@ -35,6 +35,7 @@ import type { CallScope, Orphan } from '../backends/backend.ts';
 import type { Policy } from '../policy/policy.ts';
 import type { ControlMetrics } from './capacity/control-metrics.ts';
 import type { CommandVerbs } from './commands/command.ts';
+import type { NetworkVerbs } from './egress/network.ts';
 import type { EventVerbs } from './events/event-verbs.ts';
 import type { WebhookVerbs } from './events/webhooks/webhook-verbs.ts';
 import type { ImageVerbs } from './images/image.ts';
@@ -97,6 +98,7 @@ export interface Control
   readonly interpreter: InterpreterVerbs;
   readonly images: ImageVerbs;
   readonly tools: ToolVerbs;
+  readonly network: NetworkVerbs;
   readonly events: EventVerbs;
   readonly webhooks: WebhookVerbs;
   readonly keys: KeyVerbs;

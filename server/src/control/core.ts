@@ -11,12 +11,14 @@ import { DEFAULT_POLICY, type Policy } from '../policy/policy.ts';
 import type { EventAppender } from '../records/events/events.ts';
 import type { Records } from '../records/records.ts';
 import type { SandboxRow } from '../records/tables/sandbox-row.ts';
+import type { StartedEgress } from '../egress/start-egress.ts';
 import type { Store } from '../storage/store.ts';
 import { openPressure, type Pressure } from './capacity/pressure.ts';
 import { openRecentErrors, type RecentErrors } from './capacity/recent-errors.ts';
 import { commandLimit, type CommandLimit } from './commands/command-limit.ts';
 import { openCommandLogs, type CommandLogs } from './commands/command-logs.ts';
 import type { ControlOptions } from './control-options.ts';
+import { openNetworks, type Networks } from './egress/networks.ts';
 import { pullText } from './images/pull-text.ts';
 import { platformCapabilities } from './placement/placement.ts';
 import { openActivity, type Activity } from './sandboxes/activity.ts';
@@ -63,6 +65,9 @@ export interface Core {
   readonly archives: { readonly store: Store | undefined; readonly seal: ArchiveSeal };
   readonly clock: Clock;
   readonly recordEvent: RecordEvent;
+  /** What carries connections out of sandboxes, if anything does, and the policies that it is given. */
+  readonly egress: StartedEgress | undefined;
+  readonly networks: Networks;
   /** The recorded output of commands. It records nothing before it is started. */
   readonly commandLogs: CommandLogs;
   /** Records what the sandbox's commands have written so far, before their processes end. */
@@ -142,6 +147,8 @@ export async function openCore(options: ControlOptions, closing: AbortSignal): P
     pressure,
     archives: { store: options.archives, seal: archiveSeal(await records.secrets.get('archives')) },
     clock,
+    egress: options.egress,
+    networks: openNetworks({ egress: options.egress, records, onError: reporter('network') }),
     recordEvent: (on, type, row, principal, data = {}) =>
       on.events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data }),
     commandLogs,

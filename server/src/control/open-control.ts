@@ -16,6 +16,7 @@ import { openCommands } from './commands/open-commands.ts';
 import type { ControlOptions } from './control-options.ts';
 import type { Control, OperatorVerbs } from './control.ts';
 import { openCore, type Core } from './core.ts';
+import { openNetworkVerbs } from './egress/network-verbs.ts';
 import { eventVerbs } from './events/event-verbs.ts';
 import { webhookVerbs } from './events/webhooks/webhook-verbs.ts';
 import { openWebhooks, type Webhooks } from './events/webhooks/webhooks.ts';
@@ -76,6 +77,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const { sandboxes, snapshots } = core.records;
   rememberPlacements(core.backend, [...(await sandboxes.list({})), ...(await snapshots.all())]);
   await lowerTimeouts(core);
+  // Until then guests of running sandboxes reach nothing.
+  await core.networks.applyAll();
   // Watched before the recovery lists sandboxes, so that no change falls in between.
   const changes = core.backend.watch({ signal: closing.signal });
   await recover(parts);
@@ -119,9 +122,10 @@ function buildParts(core: Core, options: ControlOptions) {
   const forkChildren = openForkChildren({ ...core, destroyer, maker, registry });
   const planning = openPlanning({ ...core, registry });
   const guestAccess = openGuestAccess({ ...core, maker, waker });
+  const network = openNetworkVerbs(core);
   const health = watchHealth({ ...core, errors: core.recentErrors, now: clock.now });
   /** What has to stop before the rest of the control plane. */
-  const closers: { close(): Promise<void> }[] = [core.commandLogs];
+  const closers: { close(): Promise<void> }[] = [core.commandLogs, network];
   return {
     ...core,
     closers,
@@ -134,6 +138,7 @@ function buildParts(core: Core, options: ControlOptions) {
     health,
     idling,
     maker,
+    network,
     pausing,
     planning,
     reconciling,
@@ -196,6 +201,7 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
   parts.closers.push(webhooks);
   const control = {
     policy,
+    network: parts.network.verbs,
     ...sandboxCalls(parts),
     ...snapshotVerbs(parts),
     ...importVerb(parts),
@@ -290,6 +296,7 @@ function operatorVerbs(parts: Parts & { webhooks: Webhooks }, { takeBackup }: Co
       projects,
       quota,
       webhooks: webhooks.counts,
+      network: parts.network.counts,
     }),
     backup: backupVerb(records.events, takeBackup),
     counts: records.sandboxes.counts,

@@ -9,6 +9,7 @@ export const GROUPS = {
   kubernetes: 'Kubernetes',
   images: 'Images',
   policy: 'What clients may ask for',
+  network: 'What sandboxes may reach',
   quotas: 'What projects may use',
   machine: 'How full the machine may become',
   traffic: 'Connections and calls',

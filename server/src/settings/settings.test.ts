@@ -47,6 +47,9 @@ const VALUES: Partial<Record<SettingName, string>> = {
   maxQuota: 'memory=8g',
   reclaim: 'off',
   database: 'postgres://cay:secret@db.example:5432/cay',
+  network: 'none',
+  maxNetwork: '{"base":"public","deny":["example.org"]}',
+  egressProxy: 'http://user:password@127.0.0.1:3128',
 };
 const textFor = (name: SettingName) => VALUES[name] ?? '7';
 

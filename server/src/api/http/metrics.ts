@@ -161,6 +161,16 @@ function writeControl(text: TextFormat, metrics: ControlMetrics): void {
   const { lagSeconds, ...states } = metrics.webhooks;
   text.metric('cay_webhooks', 'gauge', 'Webhooks by state.');
   for (const [state, count] of Object.entries(states)) text.sample('cay_webhooks', { state }, count);
+  text.metric(
+    'cay_network_attempts_total',
+    'counter',
+    'Attempts of sandboxes to reach something, that ended.',
+  );
+  for (const [verdict, count] of Object.entries(metrics.network.attempts))
+    text.sample('cay_network_attempts_total', { verdict }, count);
+  text.metric('cay_network_bytes_total', 'counter', 'Bytes that these carried, as sandboxes see them.');
+  for (const [direction, count] of Object.entries(metrics.network.bytes))
+    text.sample('cay_network_bytes_total', { direction }, count);
   text.metric('cay_webhook_lag_seconds', 'gauge', 'Age of the oldest event that waits for its delivery.');
   text.sample('cay_webhook_lag_seconds', {}, lagSeconds);
 }

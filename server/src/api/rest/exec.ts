@@ -3,6 +3,7 @@ import {
   ExecEventSchema,
   ExecResultSchema,
   shellExitCode,
+  type EgressDenial,
   type ExecBody,
   type ExecEvent,
 } from '@cay/sdk/protocol';
@@ -52,21 +53,29 @@ export function execRoutes(control: Control): Route[] {
         const { context, response, request, principal, params, body, signal } = call;
         const format = streamFormat(context);
         const startedAt = performance.now();
+        const since = Date.now();
         const started = await control.commands.start(principal, params.id, body, {
           idempotencyKey: idempotencyKeyOf(request.headers),
           signal,
         });
-        if (format) return eventsAnswer(context, streamed(started, body), { format });
+        const denied = () => control.network.deniedSince(started.sandbox, since);
+        if (format) return eventsAnswer(context, streamed(started, body, denied), { format });
         const result = await waited(started, body, startedAt, traceOf(response).share);
+        Object.assign(result, denied());
         return sendLargeJson(response, result, principal.project);
       },
     }),
   ];
 }
 
-async function* streamed({ handle }: StartedCommand, body: ExecBody): AsyncGenerator<ExecEvent> {
+async function* streamed(
+  { handle }: StartedCommand,
+  body: ExecBody,
+  denied: () => { denied?: EgressDenial[] },
+): AsyncGenerator<ExecEvent> {
   await using _ = handle;
-  yield* outputEvents(handle, body.encoding ?? 'utf8');
+  for await (const event of outputEvents(handle, body.encoding ?? 'utf8'))
+    yield event.type === 'end' ? { ...event, ...denied() } : event;
 }
 
 async function waited(

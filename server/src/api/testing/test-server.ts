@@ -46,7 +46,10 @@ export async function startTestServer(
 ): Promise<TestServer> {
   const { commands, ...serveOptions } = options;
   const dataDir = mkdtempSync(join(tmpdir(), 'cay-api-'));
-  const backend = memoryBackend({ commands: { ...TEST_PROGRAMS, ...commands } });
+  const backend = memoryBackend({
+    commands: { ...TEST_PROGRAMS, ...commands },
+    egress: options.egress?.engine,
+  });
   const server = await serve({ backend, dataDir, port: 0, log: pino({ level: 'silent' }), ...serveOptions });
   const admin = server.adminKey!;
   const test = {

@@ -1,6 +1,6 @@
 /** The flags that describe a sandbox, shared by `run` and `create`. */
-import type { CreateSandboxInput } from '@cay/sdk/client';
-import type { Command } from 'commander';
+import type { CreateSandboxInput, NamedPolicy, NetworkPolicy } from '@cay/sdk/client';
+import { Option, type Command } from 'commander';
 import { usageError } from './failure.ts';
 import { pairs, parseCount, parseCpus, parseSize } from './units.ts';
 
@@ -19,6 +19,35 @@ export interface SandboxOptions {
   disk?: number;
   pids?: number;
   readOnly?: boolean;
+  network?: NamedPolicy;
+  allow?: string[];
+  deny?: string[];
+}
+
+/** As in the protocol, whose schemas this program does not load. */
+export const POLICIES: NamedPolicy[] = ['none', 'packages', 'public', 'ask'];
+
+const collected = (text: string, before: string[] | undefined) => [...(before ?? []), text];
+
+/** Rules are added to what is named, or to `packages`. */
+function policyOf(
+  network: NamedPolicy | undefined,
+  allow: readonly string[] | undefined,
+  deny: readonly string[] | undefined,
+): NetworkPolicy | undefined {
+  if (!allow?.length && !deny?.length) return network;
+  const base = network === 'ask' ? 'packages' : (network ?? 'packages');
+  return {
+    base,
+    ...(network === 'ask' && { otherwise: 'ask' as const }),
+    ...(allow?.length && { allow: [...allow] }),
+    ...(deny?.length && { deny: [...deny] }),
+  };
+}
+
+function networkOf({ network, allow, deny }: SandboxOptions): { network?: NetworkPolicy } {
+  const policy = policyOf(network, allow, deny);
+  return policy === undefined ? {} : { network: policy };
 }
 
 export function withSandboxOptions(command: Command): Command {
@@ -44,7 +73,12 @@ export function withSandboxOptions(command: Command): Command {
     .option('-m, --memory <size>', 'memory, such as 512m or 2g', parseSize)
     .option('--disk <size>', 'disk, such as 5g', parseSize)
     .option('--pids <number>', 'processes and threads', parseCount)
-    .option('--read-only', 'only /tmp, /run and /dev/shm can be written');
+    .option('--read-only', 'only /tmp, /run and /dev/shm can be written')
+    .addOption(
+      new Option('--network <policy>', "what it reaches outside (default: the server's)").choices(POLICIES),
+    )
+    .option('--allow <rule>', 'a name, address or preset that it reaches, too; may be repeated', collected)
+    .option('--deny <rule>', 'one that it does not reach; may be repeated', collected);
 }
 
 export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
@@ -61,6 +95,7 @@ export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
     ...(options.workdir !== undefined && { workdir: options.workdir }),
     ...(options.user !== undefined && { user: options.user }),
     ...(options.readOnly && { readOnlyRoot: true }),
+    ...networkOf(options),
     limits: {
       ...(options.cpus !== undefined && { cpus: options.cpus }),
       ...(options.memory !== undefined && { memoryBytes: options.memory }),

@@ -14,6 +14,7 @@ import {
   type Sandbox,
   type Signal,
 } from '@cay/sdk/client';
+import { printDenied } from './denied.ts';
 import { reportFailure } from './failure.ts';
 import { isLostConnection, reattach } from './reattach.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
@@ -113,6 +114,7 @@ export async function streamToEnd(first: Process, options: StreamOptions): Promi
         // Whatever the program left on the line, what comes next begins on one of its own.
         if (options.pty && end.kind !== 'exited') process.stdout.write('\r\n');
         explain(end);
+        if (!options.pty) printDenied(state.command.denied, options.sandbox);
         return { end, exitCode: reader.gone ? SIGPIPE_CODE : exitCode };
       } catch (error) {
         if (state.code !== undefined) return left(state.code);

@@ -11,7 +11,7 @@ import type { BackendOptions, DockerSettings, ImageFlags } from '../verb.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 
-type FromSettings = Omit<ServeOptions, 'backend' | 'asPlatform' | 'dataDir' | 'box' | 'log'>;
+type FromSettings = Omit<ServeOptions, 'backend' | 'asPlatform' | 'dataDir' | 'box' | 'egress' | 'log'>;
 
 export function serveOptions(
   { settings, given }: Resolved,

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import type { Logger } from 'pino';
 import { lastResort } from '../../api/http/last-resort.ts';
+import { startEgress, type StartedEgress } from '../../egress/start-egress.ts';
 import { writeFileAtomic } from '../../lib/atomic-file.ts';
 import { lockFile } from '../../lib/file-lock.ts';
 import { bootId, lowerOomScore, processStat } from '../../lib/proc.ts';
@@ -51,6 +52,7 @@ export async function upForeground(
   const log = serverLog(settings.logLevel);
   for (const sentence of unknownVariables(process.env)) log.warn(sentence);
   if (!lowerOomScore(OOM_SCORE)) log.debug('the OOM score cannot be lowered here');
+  let egress: StartedEgress | undefined;
   let backend: OpenedBackend | undefined;
   let server: RunningServer | undefined;
   let ready = false;
@@ -68,10 +70,18 @@ export async function upForeground(
     // Runtimes and other programs that the server starts must not inherit them.
     for (const name of secretVariables()) delete process.env[name];
     requireRoot(settings);
+    egress = await startEgress({
+      authorityFile: join(control, 'network-authority'),
+      box,
+      usual: settings.network,
+      maximum: settings.maxNetwork,
+      proxy: settings.egressProxy,
+    });
     backend = await composition.openBackend(settings.backend.join(','), {
       dir: join(dataDir, 'engine'),
       ...backendOptions(resolved),
       protectServer: true,
+      egress: egress.engine,
       box,
       policy,
       onError(error) {
@@ -88,6 +98,7 @@ export async function upForeground(
       backend,
       asPlatform: composition.asPlatform,
       dataDir: control,
+      egress,
       box,
       log,
     });
@@ -110,6 +121,7 @@ export async function upForeground(
     const alone = settings.backend.length === 1 && settings.backend[0] === 'local';
     const closed = undone && alone ? backend?.destroy() : backend?.close();
     await closed?.catch((error: unknown) => log.error({ err: error }, 'closing the backend'));
+    egress?.engine.close();
     held.lock.release();
     if (undone) await removeData(dataDir, { keepLog: true });
     if (!ready) made.undo();

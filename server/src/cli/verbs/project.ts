@@ -1,10 +1,12 @@
 import type { Project } from '@cay/sdk/client';
+import { Argument } from 'commander';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { confirm } from '../lib/confirm.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import { projectNamed, projectsOf } from '../lib/projects.ts';
 import { parseQuotas, quotaRows } from '../lib/quota-values.ts';
+import { POLICIES } from '../lib/sandbox-options.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
@@ -65,6 +67,24 @@ export const projectVerb: Verb = (program) => {
       if (options.json) printJson(project);
       else print(project.id);
     });
+
+  const network = command
+    .command('network')
+    .description('bound what the sandboxes of a project reach; needs an admin key')
+    .argument('<project>', 'id or name')
+    .addArgument(
+      new Argument(
+        '<policy>',
+        'the most that they reach; "any" is as much as the installation allows',
+      ).choices([...POLICIES, 'any']),
+    );
+  withCommonOptions(network).action(async (ref: string, policy: string, options: CommonOptions) => {
+    const project = await openClient(options).transport.json<Project>('PATCH', pathOf(ref), {
+      json: { network: policy === 'any' ? null : policy },
+    });
+    if (options.json) printJson(project);
+    else print(project.name);
+  });
 
   const remove = command
     .command('rm')

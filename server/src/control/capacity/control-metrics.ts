@@ -5,6 +5,7 @@ import { usageOf } from '../tenants/project-verbs.ts';
 import type { Projects } from '../tenants/projects.ts';
 import type { QuotaLedger } from '../tenants/quota-ledger.ts';
 import type { WebhookCounts } from '../events/webhooks/webhooks.ts';
+import type { NetworkCounts } from '../egress/network-verbs.ts';
 import type { Pressure, Reading, Resource } from './pressure.ts';
 
 /** Figures of the control plane, for monitoring. */
@@ -22,6 +23,7 @@ export interface ControlMetrics {
   /** Use of the quotas that have a limit, by project. */
   quotas: { project: string; quota: keyof Quota; used: number; limit: number }[];
   webhooks: WebhookCounts;
+  network: NetworkCounts;
 }
 
 export interface ControlMetricsParts {
@@ -32,6 +34,7 @@ export interface ControlMetricsParts {
   projects: Pick<Projects, 'list'>;
   quota: Pick<QuotaLedger, 'usage' | 'used'>;
   webhooks(): Promise<WebhookCounts>;
+  network(): NetworkCounts;
 }
 
 /** Bounds the number of time series and the time that one answer takes. */
@@ -49,6 +52,7 @@ export function controlMetrics(parts: ControlMetricsParts): () => Promise<Contro
       commandStarts: parts.commandStarts(),
       quotas: await limitedQuotas(parts),
       webhooks: await parts.webhooks(),
+      network: parts.network(),
     };
   };
 }

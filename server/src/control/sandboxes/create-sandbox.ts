@@ -63,6 +63,7 @@ export function createVerb({
       idle: recorded(idle),
       retention: recorded(retention),
       onBoot,
+      network: planning.networkOf(request, from),
       origin: from ? { snapshot: from.id, memory: request.memory ?? from.memory, start: true } : null,
     });
   }

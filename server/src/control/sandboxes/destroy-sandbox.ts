@@ -33,6 +33,7 @@ export function openDestroyer(
     | 'clock'
     | 'closing'
     | 'commandLimit'
+    | 'networks'
     | 'onError'
     | 'operations'
     | 'recordEvent'
@@ -71,6 +72,7 @@ export function openDestroyer(
   async function cleanUp(row: SandboxRow): Promise<void> {
     activity.forget(row.id);
     commandLimit.forget(row.id);
+    core.networks.forget(row.id);
     await core.snapshots.dropAbandoned(row);
   }
 

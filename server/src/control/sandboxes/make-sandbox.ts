@@ -32,13 +32,14 @@ const LONGEST_LOOK_MS = 250;
 export function openMaker({
   backend,
   lookup,
+  networks,
   operations,
   records,
   recordEvent,
   onError,
   starter,
   state,
-}: Pick<Core, 'backend' | 'lookup' | 'operations' | 'records' | 'recordEvent' | 'onError'> & {
+}: Pick<Core, 'backend' | 'lookup' | 'networks' | 'operations' | 'records' | 'recordEvent' | 'onError'> & {
   starter: SandboxStarter;
   state: StateRecorder;
 }): SandboxMaker {
@@ -71,6 +72,7 @@ export function openMaker({
       await tx.sandboxes.delete(id);
       await tx.idempotency.forget(id);
     });
+    networks.forget(id);
   }
 
   async function makeInQueue(given: SandboxRow, principal: Principal | undefined): Promise<SandboxRow> {
@@ -83,6 +85,8 @@ export function openMaker({
       // Another call, or another server, may have made it while this one waited.
       const row = await lookup.reload(given);
       if (row.state !== 'creating') return row;
+      // Before anything in it can connect.
+      await networks.apply(row.id);
       return row.origin ? await cloneFrom(row.origin, row, onRecord) : await starter.start(row, onRecord);
     } catch (error) {
       if (isLeaseLost(error)) throw error;

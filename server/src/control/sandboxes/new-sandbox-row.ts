@@ -9,6 +9,7 @@ type Given = Pick<
   | 'idle'
   | 'labels'
   | 'name'
+  | 'network'
   | 'onBoot'
   | 'onTimeout'
   | 'origin'

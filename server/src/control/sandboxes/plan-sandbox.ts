@@ -6,6 +6,7 @@ import {
   SandboxSpecSchema,
   type CreateSandbox,
   type Limits,
+  type NetworkPolicy,
   type SandboxSpec,
 } from '@cay/sdk/protocol';
 import { allowsRuntime, requireMayHave, UNISOLATED } from '../../policy/allow-runtime.ts';
@@ -39,6 +40,11 @@ export interface Planning {
   specOf(request: CreateSandbox, from: SnapshotRow | undefined, exactly?: boolean): Promise<SandboxSpec>;
   timeoutOf(request: CreateSandbox): number | null;
   /**
+   * A sandbox made from a snapshot has the policy of the snapshot, and one from a template the operator's default.
+   * Throws `invalid_argument` if a rule cannot be read.
+   */
+  networkOf(request: CreateSandbox, from: SnapshotRow | undefined): NetworkPolicy;
+  /**
    * Rejects `permission_denied` for a runtime that the principal may not use, `invalid_argument` for a limit
    * beyond its maximum.
    */
@@ -50,10 +56,11 @@ const DEFAULTS = SandboxSpecSchema.parse({});
 export function openPlanning({
   backend,
   capabilitiesOf,
+  networks,
   policy,
   records,
   registry,
-}: Pick<Core, 'backend' | 'capabilitiesOf' | 'policy' | 'records'> & {
+}: Pick<Core, 'backend' | 'capabilitiesOf' | 'networks' | 'policy' | 'records'> & {
   registry: Pick<SnapshotRegistry, 'resolve'>;
 }): Planning {
   /**
@@ -121,6 +128,9 @@ export function openPlanning({
   const timeoutOf: Planning['timeoutOf'] = ({ timeoutMs }) =>
     timeoutMs === undefined ? policy.defaults.timeoutMs : timeoutMs;
 
+  const networkOf: Planning['networkOf'] = (request, from) =>
+    networks.policyFor(request.network, request.snapshot === undefined ? undefined : from?.network);
+
   const requireAllowed: Planning['requireAllowed'] = async (principal, { spec, timeoutMs, hint }) => {
     // If the runtime is disabled for all callers, the backend's own error says what can be used instead.
     if (allowsRuntime(policy, UNISOLATED)) requireMayHave(principal, spec.runtime);
@@ -128,5 +138,5 @@ export function openPlanning({
     requireLimits(policy, { ...spec.limits, ...(timeoutMs !== undefined && { timeoutMs }) }, abilities, hint);
   };
 
-  return { originOf, specOf, timeoutOf, requireAllowed };
+  return { originOf, specOf, timeoutOf, networkOf, requireAllowed };
 }

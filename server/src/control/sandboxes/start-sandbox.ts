@@ -23,11 +23,12 @@ export interface SandboxStarter {
 export function openStarter({
   backend,
   capabilitiesOf,
+  networks,
   policy,
   recordEvent,
   onError,
   state,
-}: Pick<Core, 'backend' | 'capabilitiesOf' | 'policy' | 'recordEvent' | 'onError'> & {
+}: Pick<Core, 'backend' | 'capabilitiesOf' | 'networks' | 'policy' | 'recordEvent' | 'onError'> & {
   state: StateRecorder;
 }): SandboxStarter {
   async function specFor({ spec, state, pausedAs, origin }: SandboxRow): Promise<SandboxSpec> {
@@ -42,6 +43,8 @@ export function openStarter({
     specFor,
     async start(row, onRecord) {
       const spec = await specFor(row);
+      // Another server may have made it, or changed its policy.
+      await networks.apply(row.id);
       const observed = await backend.ensure(row.id, spec, scopeOf(row));
       try {
         if (spec === row.spec) return await state.running(row, observed, onRecord);

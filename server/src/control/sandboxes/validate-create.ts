@@ -74,6 +74,7 @@ export function validateVerb({
       await attempt('timeoutMs', () =>
         planning.requireAllowed(principal, { spec: { platform: spec.platform, limits: {} }, timeoutMs }),
       );
+      await attempt('network', () => planning.networkOf(request, from));
       for (const { error, field } of await collectValidationErrors(backend, spec)) add(error, field);
       const capabilities = await attempt('platform', () => capabilitiesOf(spec.platform));
       if (capabilities) {

@@ -172,8 +172,9 @@ function inherited({
   idle,
   retention,
   onBoot,
+  network,
 }: SandboxRow) {
-  return { project, backend, spec, ports, timeoutMs, onTimeout, idle, retention, onBoot };
+  return { project, backend, spec, ports, timeoutMs, onTimeout, idle, retention, onBoot, network };
 }
 
 /** Throws `invalid_argument` if the prefix makes no valid name. */

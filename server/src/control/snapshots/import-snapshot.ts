@@ -40,6 +40,7 @@ export function importVerb({
           cause: 'import',
           labels,
           spec: SandboxSpecSchema.parse({}),
+          network: null,
           quiet: true,
           createdAtMs: clock.now(),
         }),

@@ -70,7 +70,7 @@ export function takeSnapshot(
           );
       }
       const turn = request.numbered ? await nextTurn(tx, row) : null;
-      const { project, base: parent, spec } = row;
+      const { project, base: parent, spec, network } = row;
       const { cause, name, labels, quiet } = request;
       const createdAtMs = clock.now();
       await tx.snapshots.insert(
@@ -80,6 +80,7 @@ export function takeSnapshot(
           sandbox: row.id,
           parent,
           spec,
+          network,
           turn,
           cause,
           name,

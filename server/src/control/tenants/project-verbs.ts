@@ -8,6 +8,7 @@ import {
 import type { z } from 'zod';
 import type { Records } from '../../records/records.ts';
 import type { Tables } from '../../records/tables/tables.ts';
+import type { Networks } from '../egress/networks.ts';
 import type { Idempotency } from './idempotency.ts';
 import { requireAdmin, type Principal } from './principal.ts';
 import type { Projects } from './projects.ts';
@@ -27,7 +28,10 @@ export interface ProjectVerbs {
     request: CreateProject,
     options?: { idempotencyKey?: string | undefined },
   ): Promise<{ value: Project; repeated: boolean }>;
-  /** Changes the quota of a project, by id or name. Needs an admin. */
+  /**
+   * Changes the quota or the network policy of a project, by id or name. Needs an admin. A policy holds at once
+   * for all its sandboxes. Rejects `invalid_argument` if a rule cannot be read.
+   */
   update(principal: Principal, ref: string, changes: UpdateProject): Promise<Project>;
   /**
    * Removes a project by id or name and revokes its keys. Needs an admin. A project that is gone is removed
@@ -48,9 +52,16 @@ export interface ProjectVerbParts {
   projects: Projects;
   quota: Pick<QuotaLedger, 'usage' | 'used' | 'limit'>;
   idempotency: Idempotency;
+  networks: Pick<Networks, 'checked' | 'applyAll'>;
 }
 
-export function projectVerbs({ records, projects, quota, idempotency }: ProjectVerbParts): ProjectVerbs {
+export function projectVerbs({
+  records,
+  projects,
+  quota,
+  idempotency,
+  networks,
+}: ProjectVerbParts): ProjectVerbs {
   /** By id or name. Rejects `not_found` for a project of another tenant, too. */
   async function find(on: Tables, principal: Principal, ref: string): Promise<Project> {
     const project = await projects.find(on, ref);
@@ -80,13 +91,21 @@ export function projectVerbs({ records, projects, quota, idempotency }: ProjectV
     },
     async update(principal, ref, changes) {
       requireAdmin(principal);
-      return records.transaction(async (tx) => {
-        const { id } = await find(tx, principal, ref);
-        const updated = await projects.setQuota(tx, id, changes.quota);
-        const data = { quota: updated.quota };
+      const network = changes.network && networks.checked(changes.network);
+      const updated = await records.transaction(async (tx) => {
+        let project = await find(tx, principal, ref);
+        const { id } = project;
+        if (changes.quota) project = await projects.setQuota(tx, id, changes.quota);
+        if (network !== undefined) project = await projects.setNetwork(tx, id, network);
+        const data = {
+          ...(changes.quota && { quota: project.quota }),
+          ...(network !== undefined && { fields: ['network'] }),
+        };
         await tx.events.append({ type: 'project.updated', project: id, key: principal.key, data });
-        return updated;
+        return project;
       });
+      if (network !== undefined) await networks.applyAll(updated.id);
+      return updated;
     },
     async remove(principal, ref) {
       requireAdmin(principal);

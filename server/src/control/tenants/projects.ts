@@ -1,4 +1,4 @@
-import { CayError, type Project, type Quota, type SomeQuota } from '@cay/sdk/protocol';
+import { CayError, type NetworkPolicy, type Project, type Quota, type SomeQuota } from '@cay/sdk/protocol';
 import { NO_BOUNDS, effectiveQuota, requireWithin, type QuotaBounds } from '../../policy/quota-bounds.ts';
 import type { ProjectRow } from '../../records/tables/projects.ts';
 import type { Tables } from '../../records/tables/tables.ts';
@@ -17,6 +17,7 @@ export interface Projects {
   create(on: Tables, name: string, quota?: Quota): Promise<Project>;
   /** Changes the parts that are given. Rejects as `create` does. */
   setQuota(on: Tables, id: string, quota: SomeQuota): Promise<Project>;
+  setNetwork(on: Tables, id: string, network: NetworkPolicy | null): Promise<Project>;
 }
 
 /** `bounds` are the operator's defaults and maxima. */
@@ -38,6 +39,7 @@ export function openProjects(bounds: QuotaBounds = NO_BOUNDS): Projects {
       if (quota) requireWithin(quota, bounds);
       return show(await on.projects.create(name, quota));
     },
+    setNetwork: async (on, id, network) => show(await on.projects.setNetwork(id, network)),
     async setQuota(on, id, quota) {
       requireWithin(quota, bounds);
       return show(await on.projects.setQuota(id, quota));

@@ -233,4 +233,9 @@ export const POSTGRES_SCHEMA: readonly string[] = [
   -- One row: the end of the chain. A server that appends locks it.
   CREATE TABLE event_head (id BIGINT NOT NULL, hash BYTEA NOT NULL);
   `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
+  `
+  ALTER TABLE projects ADD COLUMN network TEXT;
+  ALTER TABLE sandboxes ADD COLUMN network TEXT;
+  ALTER TABLE snapshots ADD COLUMN network TEXT;
+  `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
 ];

@@ -223,4 +223,9 @@ export const MIGRATIONS: readonly string[] = [
     expires_at INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  `
+  ALTER TABLE projects ADD COLUMN network TEXT;
+  ALTER TABLE sandboxes ADD COLUMN network TEXT;
+  ALTER TABLE snapshots ADD COLUMN network TEXT;
+  `,
 ];

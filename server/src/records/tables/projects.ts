@@ -1,4 +1,13 @@
-import { CayError, QuotaSchema, newId, type Project, type Quota, type SomeQuota } from '@cay/sdk/protocol';
+import {
+  CayError,
+  QuotaSchema,
+  newId,
+  type NetworkPolicy,
+  type Project,
+  type Quota,
+  type SomeQuota,
+} from '@cay/sdk/protocol';
+import { sealedNetworks } from '../sealing/sealed-network.ts';
 import type { TableContext } from './table-context.ts';
 
 /** The operator's bounds are not recorded: the control plane computes `effectiveQuota`. */
@@ -9,6 +18,7 @@ interface StoredProject {
   name: string;
   quota: string;
   created_at: number;
+  network: string | null;
 }
 
 export interface ProjectRecords {
@@ -20,6 +30,8 @@ export interface ProjectRecords {
   list(): Promise<ProjectRow[]>;
   /** Changes the given parts of the quota. Rejects `not_found` if the project does not exist. */
   setQuota(id: string, quota: SomeQuota): Promise<ProjectRow>;
+  /** Null is no policy. Rejects `not_found` if the project does not exist. */
+  setNetwork(id: string, network: NetworkPolicy | null): Promise<ProjectRow>;
   /**
    * Removes a project with its keys. Rejects `failed_precondition` while anything else belongs to it. A missing
    * project is removed already.
@@ -35,14 +47,16 @@ const HELD: Record<string, string> = {
   webhooks: 'webhooks',
 };
 
-export function projectTable({ sql, now }: TableContext): ProjectRecords {
+export function projectTable({ sql, now, box }: TableContext): ProjectRecords {
+  const networks = sealedNetworks(box);
+  const parse = (row: StoredProject) => parseProject(row, networks.parsed(`projects/${row.id}`, row.network));
   const one = async (condition: string, value: string) => {
     const row = await sql.get<StoredProject>(`SELECT * FROM projects WHERE ${condition}`, value);
     return row && parse(row);
   };
   return {
     async create(name, quota = QuotaSchema.parse({})) {
-      const row: ProjectRow = { id: newId('prj'), name, quota, createdAtMs: now() };
+      const row: ProjectRow = { id: newId('prj'), name, quota, network: null, createdAtMs: now() };
       const inserted = await sql.run(
         'INSERT INTO projects (id, name, quota, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING',
         row.id,
@@ -70,6 +84,15 @@ export function projectTable({ sql, now }: TableContext): ProjectRecords {
         await tx.run('UPDATE projects SET quota = ? WHERE id = ?', JSON.stringify(all), id);
         return { ...before, quota: all };
       }),
+    async setNetwork(id, network) {
+      const row = await sql.get<StoredProject>(
+        'UPDATE projects SET network = ? WHERE id = ? RETURNING *',
+        networks.stored(`projects/${id}`, network),
+        id,
+      );
+      if (!row) throw new CayError('not_found', `Project "${id}" does not exist`);
+      return parse(row);
+    },
     remove: (id) =>
       sql.transaction(async (tx) => {
         for (const [table, what] of Object.entries(HELD)) {
@@ -91,8 +114,8 @@ export function projectTable({ sql, now }: TableContext): ProjectRecords {
   };
 }
 
-function parse(row: StoredProject): ProjectRow {
+function parseProject(row: StoredProject, network: NetworkPolicy | null): ProjectRow {
   // Records of an earlier version lack some parts of the quota.
   const quota = QuotaSchema.parse(JSON.parse(row.quota));
-  return { id: row.id, name: row.name, quota, createdAtMs: row.created_at };
+  return { id: row.id, name: row.name, quota, network, createdAtMs: row.created_at };
 }

@@ -4,6 +4,7 @@ import {
   RetentionSchema,
   type IdlePolicy,
   type Limits,
+  type NetworkPolicy,
   type OnBoot,
   type OnTimeout,
   type Pause,
@@ -76,6 +77,8 @@ export interface SandboxRow {
   operation: RollbackOperation | ResizeOperation | null;
   /** How large its memory on disk was when it was hibernated last. */
   imageBytes: number | null;
+  /** What it may reach. Null, in records of an earlier version, is nothing. */
+  network: NetworkPolicy | null;
 }
 
 export interface StoredSandbox {
@@ -108,6 +111,7 @@ export interface StoredSandbox {
   origin: string | null;
   deed: string | null;
   image_bytes: number | null;
+  network: string | null;
 }
 
 export interface SandboxQuery {
@@ -154,6 +158,7 @@ export const SANDBOX_COLUMNS = {
   origin: 'origin',
   operation: 'deed',
   imageBytes: 'image_bytes',
+  network: 'network',
 } as const;
 
 export const SANDBOX_INSERTED = {
@@ -170,7 +175,11 @@ export function storedValue(value: unknown): string | number | null {
     : (value as string | number | null);
 }
 
-export function parseSandbox(row: StoredSandbox, spec: SandboxSpec): SandboxRow {
+export function parseSandbox(
+  row: StoredSandbox,
+  spec: SandboxSpec,
+  network: NetworkPolicy | null,
+): SandboxRow {
   return {
     id: row.id as SandboxId,
     project: row.project,
@@ -201,6 +210,7 @@ export function parseSandbox(row: StoredSandbox, spec: SandboxSpec): SandboxRow 
     origin: json<Origin>(row.origin),
     operation: json<RollbackOperation | ResizeOperation>(row.deed),
     imageBytes: row.image_bytes,
+    network,
   };
 }
 

@@ -1,6 +1,7 @@
 import {
   CayError,
   type Limits,
+  type NetworkPolicy,
   type Pause,
   type SandboxId,
   type SandboxSpec,
@@ -18,6 +19,7 @@ import {
   type StoredSandbox,
   type Usage,
 } from './sandbox-row.ts';
+import { sealedNetworks } from '../sealing/sealed-network.ts';
 import type { TableContext } from './table-context.ts';
 
 export interface SandboxRecords {
@@ -79,11 +81,21 @@ export interface SandboxRecords {
   lowerTimeouts(maximumMs: number, nowMs: number): Promise<SandboxRow[]>;
 }
 
-export function sandboxTable({ sql, specs }: TableContext): SandboxRecords {
+export function sandboxTable({ sql, specs, box }: TableContext): SandboxRecords {
   const { dialect } = sql;
-  const parse = (row: StoredSandbox) => parseSandbox(row, specs.parsed(`sandboxes/${row.id}`, row.spec));
-  const column = (id: string, key: string, value: unknown) =>
-    key === 'spec' ? specs.stored(`sandboxes/${id}`, value as SandboxSpec) : storedValue(value);
+  const networks = sealedNetworks(box);
+  const parse = (row: StoredSandbox) =>
+    parseSandbox(
+      row,
+      specs.parsed(`sandboxes/${row.id}`, row.spec),
+      networks.parsed(`sandboxes/${row.id}`, row.network),
+    );
+  const column = (id: string, key: string, value: unknown) => {
+    const row = `sandboxes/${id}`;
+    if (key === 'spec') return specs.stored(row, value as SandboxSpec);
+    if (key === 'network') return networks.stored(row, value as NetworkPolicy | null);
+    return storedValue(value);
+  };
   const many = async (rest: string, ...values: SqlValue[]) =>
     (await sql.all<StoredSandbox>(`SELECT * FROM sandboxes ${rest}`, ...values)).map(parse);
   const one = async (rest: string, ...values: SqlValue[]) => {

@@ -1,5 +1,5 @@
 /** Rows of the table `snapshots`, and how they are stored. */
-import type { SandboxId, SandboxSpec, Snapshot, SnapshotId } from '@cay/sdk/protocol';
+import type { NetworkPolicy, SandboxId, SandboxSpec, Snapshot, SnapshotId } from '@cay/sdk/protocol';
 
 /**
  * - `taking`: it may exist or not; nobody was told of it.
@@ -32,6 +32,8 @@ export interface SnapshotRow {
   fileBytes: number | null;
   memoryBytes: number | null;
   createdAtMs: number;
+  /** The network policy of the sandbox when it was taken. */
+  network: NetworkPolicy | null;
 }
 
 export interface StoredSnapshot {
@@ -53,6 +55,7 @@ export interface StoredSnapshot {
   file_bytes: number | null;
   memory_bytes: number | null;
   created_at: number;
+  network: string | null;
 }
 
 export interface SnapshotQuery {
@@ -83,6 +86,7 @@ export const SNAPSHOT_COLUMNS = {
   fileBytes: 'file_bytes',
   memoryBytes: 'memory_bytes',
   createdAtMs: 'created_at',
+  network: 'network',
 } as const satisfies Record<keyof SnapshotRow, string>;
 
 export function showSnapshot(row: SnapshotRow): Snapshot {
@@ -122,7 +126,11 @@ export function showSnapshot(row: SnapshotRow): Snapshot {
   };
 }
 
-export function parseSnapshot(row: StoredSnapshot, spec: SandboxSpec): SnapshotRow {
+export function parseSnapshot(
+  row: StoredSnapshot,
+  spec: SandboxSpec,
+  network: NetworkPolicy | null,
+): SnapshotRow {
   return {
     id: row.id as SnapshotId,
     project: row.project,
@@ -142,5 +150,6 @@ export function parseSnapshot(row: StoredSnapshot, spec: SandboxSpec): SnapshotR
     fileBytes: row.file_bytes,
     memoryBytes: row.memory_bytes,
     createdAtMs: row.created_at,
+    network,
   };
 }

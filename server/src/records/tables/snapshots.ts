@@ -1,4 +1,4 @@
-import { CayError, type SandboxSpec } from '@cay/sdk/protocol';
+import { CayError, type NetworkPolicy, type SandboxSpec } from '@cay/sdk/protocol';
 import { NO_LIMIT, type SqlValue } from '../sql/sql.ts';
 import { storedValue } from './sandbox-row.ts';
 import { sharedFileTable } from './shared-files.ts';
@@ -9,6 +9,7 @@ import {
   type SnapshotRow,
   type StoredSnapshot,
 } from './snapshot-row.ts';
+import { sealedNetworks } from '../sealing/sealed-network.ts';
 import type { TableContext } from './table-context.ts';
 
 export interface SnapshotRecords {
@@ -52,11 +53,21 @@ export interface SnapshotRecords {
 }
 
 export function snapshotTable(context: TableContext): SnapshotRecords {
-  const { sql, specs } = context;
+  const { sql, specs, box } = context;
   const { dialect } = sql;
-  const parse = (row: StoredSnapshot) => parseSnapshot(row, specs.parsed(`snapshots/${row.id}`, row.spec));
-  const column = (id: string, key: string, value: unknown) =>
-    key === 'spec' ? specs.stored(`snapshots/${id}`, value as SandboxSpec) : storedValue(value);
+  const networks = sealedNetworks(box);
+  const parse = (row: StoredSnapshot) =>
+    parseSnapshot(
+      row,
+      specs.parsed(`snapshots/${row.id}`, row.spec),
+      networks.parsed(`snapshots/${row.id}`, row.network),
+    );
+  const column = (id: string, key: string, value: unknown) => {
+    const row = `snapshots/${id}`;
+    if (key === 'spec') return specs.stored(row, value as SandboxSpec);
+    if (key === 'network') return networks.stored(row, value as NetworkPolicy | null);
+    return storedValue(value);
+  };
   const one = async (condition: string, ...values: SqlValue[]) => {
     const row = await sql.get<StoredSnapshot>(`SELECT * FROM snapshots WHERE ${condition}`, ...values);
     return row && parse(row);

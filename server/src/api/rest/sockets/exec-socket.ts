@@ -10,11 +10,12 @@ import {
   SocketMessageSchema,
   SocketOpenSchema,
   shellExitCode,
+  type EgressDenial,
   type ExecEvent,
 } from '@cay/sdk/protocol';
 import type { WebSocket } from 'ws';
 import type { z } from 'zod';
-import type { AttachedCommand } from '../../../control/commands/command.ts';
+import type { AttachedCommand, StartedCommand } from '../../../control/commands/command.ts';
 import type { CommandHandle } from '../../../guest/guest.ts';
 import { invalid } from '../../http/error-answer.ts';
 import { closeWith, receive, send, signalOf } from './socket-flow.ts';
@@ -24,6 +25,7 @@ const FIRST_MESSAGE_MS = 10_000;
 
 export async function execSocket(socket: WebSocket, context: SocketContext): Promise<void> {
   const signal = signalOf(socket);
+  const since = Date.now();
   const opened = Promise.withResolvers<AttachedCommand>();
   // A rejection without a reader must not count as unhandled.
   opened.promise.catch(() => {});
@@ -56,9 +58,11 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
     },
   );
   try {
-    const { handle } = await opened.promise;
+    const { handle, sandbox }: AttachedCommand & Partial<StartedCommand> = await opened.promise;
     await using _ = handle;
-    await emit(socket, handle);
+    await emit(socket, handle, () =>
+      sandbox === undefined ? {} : context.control.network.deniedSince(sandbox, since),
+    );
   } catch (error) {
     closeWith(socket, error);
   } finally {
@@ -98,7 +102,11 @@ async function take({ guest, handle }: AttachedCommand, data: Buffer, binary: bo
   }
 }
 
-async function emit(socket: WebSocket, handle: CommandHandle): Promise<void> {
+async function emit(
+  socket: WebSocket,
+  handle: CommandHandle,
+  denied: () => { denied?: EgressDenial[] },
+): Promise<void> {
   const event = (value: ExecEvent) => send(socket, JSON.stringify(value));
   await event({ type: 'started', id: handle.id, pid: handle.pid, existing: handle.existing });
   for await (const chunk of handle.output) {
@@ -113,7 +121,7 @@ async function emit(socket: WebSocket, handle: CommandHandle): Promise<void> {
   }
   if (socket.readyState !== socket.OPEN) return;
   const end = await handle.ended;
-  await event({ type: 'end', end, exitCode: shellExitCode(end) });
+  await event({ type: 'end', end, exitCode: shellExitCode(end), ...denied() });
   socket.close(1000);
 }
 

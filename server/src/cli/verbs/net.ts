@@ -1,0 +1,163 @@
+import type { EgressAttempt, NamedPolicy, NetworkPolicy, NetworkRule, SandboxNetwork } from '@cay/sdk/client';
+import { Argument, type Command } from 'commander';
+import { openClient } from '../lib/client.ts';
+import { withCommonOptions } from '../lib/common-options.ts';
+import { colour, print, printJson, printable, table } from '../lib/output.ts';
+import { POLICIES } from '../lib/sandbox-options.ts';
+import type { CommonOptions } from '../lib/settings.ts';
+import { formatBytes, parseDuration } from '../lib/units.ts';
+import type { Verb } from '../verb.ts';
+
+const SANDBOX = 'id, name or beginning of an id';
+
+export const netVerb: Verb = (program) => {
+  const command = program.command('net').description('what a sandbox reaches outside, and tried to reach');
+  showVerb(command);
+  setVerb(command);
+  for (const list of ['allow', 'deny'] as const) addVerb(command, list);
+  logVerb(command);
+  approvalVerbs(command);
+};
+
+function showVerb(command: Command): void {
+  const show = command.command('show').description('show the network policy').argument('<sandbox>', SANDBOX);
+  withCommonOptions(show).action(async (ref: string, options: CommonOptions) =>
+    report(await (await openClient(options).sandbox(ref)).network.get(), options),
+  );
+}
+
+function setVerb(command: Command): void {
+  const set = command
+    .command('set')
+    .description('set the network policy; rules are added with "cay net allow" and "cay net deny"')
+    .argument('<sandbox>', SANDBOX)
+    .addArgument(new Argument('<policy>', 'what it reaches').choices(POLICIES));
+  withCommonOptions(set)
+    .addHelpText('after', '\n  cay net set my-box public\n  cay net set my-box none')
+    .action(async (ref: string, policy: NamedPolicy, options: CommonOptions) =>
+      report(await (await openClient(options).sandbox(ref)).network.set(policy), options),
+    );
+  const none = command
+    .command('none')
+    .description('let a sandbox reach nothing')
+    .argument('<sandbox>', SANDBOX);
+  withCommonOptions(none).action(async (ref: string, options: CommonOptions) =>
+    report(await (await openClient(options).sandbox(ref)).network.set('none'), options),
+  );
+}
+
+function addVerb(command: Command, list: 'allow' | 'deny'): void {
+  const verb = command
+    .command(list)
+    .description(list === 'allow' ? 'let a sandbox reach more' : 'let a sandbox reach less')
+    .argument('<sandbox>', SANDBOX)
+    .argument('<rule...>', 'names, addresses or presets, such as example.org:443, *.example.org or npm');
+  withCommonOptions(verb)
+    .addHelpText('after', `\n  cay net ${list} my-box api.example.org db.example.org:5432`)
+    .action(async (ref: string, rules: string[], options: CommonOptions) => {
+      const { network } = await openClient(options).sandbox(ref);
+      report(await network[list](...rules), options);
+    });
+}
+
+function logVerb(command: Command): void {
+  const log = command
+    .command('log')
+    .description('show what a sandbox tried to reach, the latest last')
+    .argument('<sandbox>', SANDBOX)
+    .option('-f, --follow', 'go on with what it tries from now on');
+  withCommonOptions(log).action(async (ref: string, options: CommonOptions & { follow?: boolean }) => {
+    const { network } = await openClient(options).sandbox(ref);
+    const attempts = (await network.attempts({ limit: 1000 })).toReversed();
+    if (!options.follow) {
+      if (options.json) printJson(attempts);
+      else
+        print(
+          table(['TIME', 'VERDICT', 'TARGET', 'REQUEST', 'SENT', 'RECEIVED', 'RULE'], attempts.map(cells)),
+        );
+      return;
+    }
+    const show = (attempt: EgressAttempt) =>
+      options.json ? printJson(attempt) : print(cells(attempt).join('  '));
+    for (const attempt of attempts) show(attempt);
+    for await (const attempt of network.follow()) show(attempt);
+  });
+}
+
+function approvalVerbs(command: Command): void {
+  const pending = command
+    .command('pending')
+    .description('list attempts that wait for an approval')
+    .argument('<sandbox>', SANDBOX);
+  withCommonOptions(pending).action(async (ref: string, options: CommonOptions) => {
+    const waiting = await (await openClient(options).sandbox(ref)).network.pending();
+    if (options.json) return printJson(waiting);
+    print(
+      table(
+        ['ID', 'TARGET', 'UNTIL', 'PROCESS'],
+        waiting.map(({ id, name, address, port, expiresAt, process }) => [
+          id,
+          printable(`${name ?? address}:${port}`),
+          expiresAt,
+          printable(process ?? '-'),
+        ]),
+      ),
+    );
+  });
+  for (const [verb, verdict] of [
+    ['approve', 'allow'],
+    ['refuse', 'deny'],
+  ] as const) {
+    const answer = command
+      .command(verb)
+      .description(verdict === 'allow' ? 'allow an attempt that waits' : 'deny an attempt that waits')
+      .argument('<sandbox>', SANDBOX)
+      .argument('<id>', 'of "cay net pending"');
+    if (verdict === 'allow') answer.option('--for <time>', 'how long (default: 1h)', parseDuration);
+    withCommonOptions(answer).action(
+      async (ref: string, id: string, options: CommonOptions & { for?: number }) => {
+        const { network } = await openClient(options).sandbox(ref);
+        await network.answer(id, verdict, options.for === undefined ? {} : { forMs: options.for });
+        if (options.json) printJson({ id, verdict });
+        else print(id);
+      },
+    );
+  }
+}
+
+function cells({ at, verdict, name, address, port, method, path, ...rest }: EgressAttempt): string[] {
+  const paint = { allowed: colour.green, denied: colour.red, failed: colour.yellow }[verdict];
+  return [
+    at,
+    paint(rest.reason === null ? verdict : `${verdict} (${rest.reason})`),
+    printable(`${name ?? address}:${port}`),
+    printable(method === null ? rest.protocol : `${method} ${path ?? ''}`),
+    formatBytes(rest.bytesOut),
+    formatBytes(rest.bytesIn),
+    printable(rest.rule ?? (rest.suggestion === null ? '-' : `allow: ${rest.suggestion}`)),
+  ];
+}
+
+function report(network: SandboxNetwork, options: CommonOptions): void {
+  if (options.json) return printJson(network);
+  const { policy, project, installation, stats } = network;
+  const rows = [
+    ['sandbox', ...described(policy)],
+    ...(project === null ? [] : [['project', ...described(project)]]),
+    ['installation', ...described(installation)],
+  ];
+  print(table(['LAYER', 'POLICY', 'ALLOW', 'DENY'], rows));
+  if (stats)
+    print(
+      `\n${stats.attempts} attempts, ${stats.denied} denied; ${formatBytes(stats.bytesOut)} sent, ${formatBytes(stats.bytesIn)} received`,
+    );
+}
+
+function described(policy: NetworkPolicy): string[] {
+  if (typeof policy === 'string') return [policy, '-', '-'];
+  const { base = 'none', allow = [], deny = [], otherwise } = policy;
+  return [otherwise === 'ask' ? `${base}, else ask` : base, rulesOf(allow), rulesOf(deny)];
+}
+
+const rulesOf = (rules: readonly NetworkRule[]) =>
+  printable(rules.map((rule) => (typeof rule === 'string' ? rule : rule.to)).join(' ')) || '-';

@@ -1,0 +1,179 @@
+import {
+  CayError,
+  type EgressAttempt,
+  type EgressDenial,
+  type NetworkPolicy,
+  type SandboxId,
+  type SandboxNetwork,
+} from '@cay/sdk/protocol';
+import { Broadcast } from '../../lib/broadcast.ts';
+import { inBackground } from '../../lib/in-background.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { Core } from '../core.ts';
+import type { Principal } from '../tenants/principal.ts';
+import { openApprovals } from './approvals.ts';
+import { openDenialEvents } from './denial-events.ts';
+import type { NetworkVerbs } from './network.ts';
+import { shownPolicy, withRules } from './network-policies.ts';
+
+/** Totals since the server started. */
+export interface NetworkCounts {
+  attempts: Record<EgressAttempt['verdict'], number>;
+  bytes: { in: number; out: number };
+}
+
+export interface OpenedNetworkVerbs {
+  readonly verbs: NetworkVerbs;
+  counts(): NetworkCounts;
+  close(): Promise<void>;
+}
+
+const MAX_DENIED = 20;
+
+export function openNetworkVerbs({
+  clock,
+  egress,
+  lookup,
+  networks,
+  onError,
+  operations,
+  recordEvent,
+  records,
+}: Pick<
+  Core,
+  'clock' | 'egress' | 'lookup' | 'networks' | 'onError' | 'operations' | 'recordEvent' | 'records'
+>): OpenedNetworkVerbs {
+  const attempts = new Broadcast<EgressAttempt>();
+  const counts: NetworkCounts = {
+    attempts: { allowed: 0, denied: 0, failed: 0 },
+    bytes: { in: 0, out: 0 },
+  };
+
+  /** An event of a sandbox that may be gone by now. */
+  async function write(id: SandboxId, type: string, data: Record<string, unknown>): Promise<void> {
+    const row = await records.sandboxes.get(id);
+    if (row) await recordEvent(records, type, row, undefined, data);
+  }
+  const denials = openDenialEvents((id, data) => inBackground(write(id, 'network.denied', data), onError));
+  const approvals = openApprovals({
+    now: clock.now,
+    onAsked: ({ id, sandboxId, name, address, port, rule, expiresAt }) =>
+      inBackground(
+        write(sandboxId, 'network.asked', {
+          approval: id,
+          target: `${name ?? address}:${port}`,
+          rule,
+          expiresAt,
+        }),
+        onError,
+      ),
+  });
+
+  egress?.listen({
+    ask: approvals.ask,
+    onAttempt(attempt) {
+      counts.attempts[attempt.verdict]++;
+      counts.bytes.in += attempt.bytesIn;
+      counts.bytes.out += attempt.bytesOut;
+      attempts.send(attempt);
+      if (attempt.verdict === 'denied') denials.add(attempt);
+    },
+  });
+
+  async function show(row: SandboxRow): Promise<SandboxNetwork> {
+    const project = await records.projects.get(row.project);
+    return {
+      policy: shownPolicy(row.network ?? 'none'),
+      project: project?.network ? shownPolicy(project.network) : null,
+      installation: shownPolicy(egress?.maximum ?? 'none'),
+      stats: egress?.engine.stats(row.id) ?? null,
+    };
+  }
+
+  async function change(
+    principal: Principal,
+    ref: string,
+    decide: (before: NetworkPolicy) => NetworkPolicy,
+  ): Promise<SandboxNetwork> {
+    const { id } = await lookup.find(principal, ref);
+    return operations.enqueue(id, async () => {
+      const before = await lookup.find(principal, id);
+      const network = networks.checked(decide(before.network ?? 'none'));
+      const row = await records.transaction(async (tx) => {
+        const updated = await tx.sandboxes.update(id, { network });
+        await recordEvent(tx, 'sandbox.updated', updated, principal, { fields: ['network'] });
+        return updated;
+      });
+      await networks.apply(id);
+      return show(row);
+    });
+  }
+
+  const verbs: NetworkVerbs = {
+    get: async (principal, ref) => show(await lookup.find(principal, ref)),
+    set: (principal, ref, policy) => change(principal, ref, () => policy),
+    add: (principal, ref, rules) =>
+      change(principal, ref, (before) => {
+        // In the form that they are recorded in, so that the same rule is found.
+        const { allow = [], deny = [] } = networks.checked({ ...rules }) as Exclude<NetworkPolicy, string>;
+        return withRules(before, { allow, deny });
+      }),
+    async attempts(principal, ref) {
+      const { id } = await lookup.find(principal, ref);
+      return egress?.engine.attempts(id) ?? [];
+    },
+    async follow(principal, ref, { signal }) {
+      const { id } = await lookup.find(principal, ref);
+      const all = attempts.subscribe({ ...(signal && { signal }), limit: 1000 });
+      return (async function* () {
+        for await (const attempt of all) if (attempt.sandboxId === id) yield attempt;
+      })();
+    },
+    async pending(principal, ref) {
+      return approvals.pending((await lookup.find(principal, ref)).id);
+    },
+    async answer(principal, ref, approval, { verdict, forMs }) {
+      const row = await lookup.find(principal, ref);
+      const waiting = approvals.take(row.id, approval);
+      if (!waiting)
+        throw new CayError(
+          'not_found',
+          `No attempt "${approval}" of sandbox "${row.id}" waits for an answer`,
+          {
+            hint: 'it was answered, or its time is over; allow the target in the network policy instead',
+          },
+        );
+      const { rule } = waiting.approval;
+      if (verdict === 'allow') egress!.engine.grant(row.id, rule, clock.now() + forMs);
+      waiting.answer(verdict);
+      await recordEvent(records, 'network.answered', row, principal, {
+        approval,
+        rule,
+        verdict,
+        ...(verdict === 'allow' && { forMs }),
+      });
+    },
+    deniedSince(id, sinceMs) {
+      if (!egress?.engine.stats(id)?.denied) return {};
+      const found = new Map<string, EgressDenial>();
+      // The oldest first, as they happened.
+      for (const attempt of egress.engine.attempts(id).toReversed()) {
+        const { name, address, port, reason, suggestion } = attempt;
+        if (attempt.verdict !== 'denied' || Date.parse(attempt.at) < sinceMs) continue;
+        const key = `${name ?? address}:${port}`;
+        if (found.size < MAX_DENIED && !found.has(key))
+          found.set(key, { name, address, port, reason, rule: suggestion });
+      }
+      return found.size > 0 ? { denied: [...found.values()] } : {};
+    },
+  };
+
+  return {
+    verbs,
+    counts: () => counts,
+    async close() {
+      attempts.close();
+      denials.close();
+    },
+  };
+}

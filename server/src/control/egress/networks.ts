@@ -1,0 +1,76 @@
+/** Gives the egress the policies of sandboxes, from what is recorded. */
+import { isDeepStrictEqual } from 'node:util';
+import { CayError, type NetworkPolicy, type SandboxId } from '@cay/sdk/protocol';
+import { compilePolicy, normalizePolicy } from '../../egress/policy/compile-policy.ts';
+import type { StartedEgress } from '../../egress/start-egress.ts';
+import { KeyedQueue } from '../../lib/keyed-queue.ts';
+import type { Records } from '../../records/records.ts';
+
+export interface Networks {
+  /**
+   * The policy of a new sandbox: what is asked for, or `inherited`, or the operator's default. Throws
+   * `invalid_argument` if a rule cannot be read, `unsupported` where nothing is carried.
+   */
+  policyFor(asked: NetworkPolicy | undefined, inherited?: NetworkPolicy | null): NetworkPolicy;
+  /** Checks a policy and writes it in its canonical form. Throws as `policyFor` does. */
+  checked(policy: NetworkPolicy): NetworkPolicy;
+  /**
+   * Gives the egress what is recorded for a sandbox. Call it before the sandbox can connect, and after each
+   * change. A sandbox that is recorded no more reaches nothing.
+   */
+  apply(id: SandboxId): Promise<void>;
+  /** Those of a project, or of all. */
+  applyAll(project?: string): Promise<void>;
+  forget(id: SandboxId): void;
+}
+
+export function openNetworks({
+  egress,
+  records,
+  onError,
+}: {
+  egress: StartedEgress | undefined;
+  records: Pick<Records, 'projects' | 'sandboxes'>;
+  onError(error: unknown): void;
+}): Networks {
+  /** The later of two changes must be the one that holds, so each reads the records anew, one after the other. */
+  const queue = new KeyedQueue<SandboxId>();
+
+  async function applyNow(id: SandboxId, { engine, maximum }: StartedEgress): Promise<void> {
+    const row = await records.sandboxes.get(id);
+    if (!row) return engine.policies.remove(id);
+    const project = await records.projects.get(row.project);
+    const layers = [row.network ?? 'none', ...(project?.network ? [project.network] : []), maximum];
+    if (isDeepStrictEqual(engine.policies.get(id), layers)) return;
+    try {
+      engine.policies.set(id, layers);
+    } catch (error) {
+      // What cannot be read allows nothing.
+      engine.policies.remove(id);
+      throw error;
+    }
+  }
+
+  function checked(policy: NetworkPolicy): NetworkPolicy {
+    if (!egress && policy !== 'none')
+      throw new CayError('unsupported', 'This server carries no connections out of sandboxes', {
+        hint: 'the network policy "none" is what there is',
+      });
+    compilePolicy(policy);
+    return normalizePolicy(policy);
+  }
+
+  const networks: Networks = {
+    checked,
+    policyFor: (asked, inherited) =>
+      asked === undefined && !egress ? 'none' : checked(asked ?? inherited ?? egress!.usual),
+    apply: async (id) => egress && queue.run(id, () => applyNow(id, egress)),
+    async applyAll(project) {
+      if (!egress) return;
+      const rows = await records.sandboxes.list(project === undefined ? {} : { project });
+      for (const { id } of rows) await networks.apply(id).catch(onError);
+    },
+    forget: (id) => egress?.engine.policies.remove(id),
+  };
+  return networks;
+}
