@@ -2,13 +2,15 @@
 //!
 //! The rules as `nft` would print them, beside a route that makes every address a local one:
 //!
-//!     table ip cay {
-//!       chain arriving {
-//!         type filter hook prerouting priority mangle;
-//!         ip daddr != 127.0.0.0/8 meta l4proto tcp tproxy to 127.0.0.1:65053 accept
-//!         ip daddr != 127.0.0.0/8 meta l4proto tcp reject with tcp reset
-//!       }
-//!     }
+//! ```text
+//! table ip cay {
+//!   chain arriving {
+//!     type filter hook prerouting priority mangle;
+//!     ip daddr != 127.0.0.0/8 meta l4proto tcp tproxy to 127.0.0.1:65053 accept
+//!     ip daddr != 127.0.0.0/8 meta l4proto tcp reject with tcp reset
+//!   }
+//! }
+//! ```
 
 use std::net::Ipv4Addr;
 
