@@ -209,6 +209,41 @@ describe('attempts', () => {
   });
 });
 
+describe("E2B's network options", () => {
+  const create = async (body: object) => {
+    const made = await server.call('POST', '/v2/sandboxes', {
+      body: { templateID: 'base', timeout: 60, ...body },
+      headers: { 'x-api-key': server.alice },
+    });
+    expect(made.status).toBe(201);
+    const { json } = await server.call('GET', '/v1/sandboxes');
+    return { e2b: made.json.sandboxID as string, id: json.sandboxes[0].id as string };
+  };
+  const policyOf = async (id: string) => (await server.call('GET', path(id))).json.policy;
+
+  it('become policies', async () => {
+    const all = '0.0.0.0/0';
+    expect(await policyOf((await create({})).id)).toBe('public');
+    expect(await policyOf((await create({ allow_internet_access: false })).id)).toBe('none');
+    const { e2b, id } = await create({ network: { denyOut: [all], allowOut: [rule()] } });
+    expect(await reach(id)).toMatchObject({ exitCode: 0 });
+    expect(await exec(id, 'dial', 'other.example.org', '443')).toMatchObject({ exitCode: 1 });
+    const shown = await server.call('GET', `/sandboxes/${e2b}`, { headers: { 'x-api-key': server.alice } });
+    expect(shown.json).toMatchObject({
+      allowInternetAccess: false,
+      network: { allowOut: [rule()], denyOut: [all] },
+    });
+    const update = (body: object) =>
+      server.call('PUT', `/sandboxes/${e2b}/network`, { body, headers: { 'x-api-key': server.alice } });
+    expect((await update({ denyOut: [all] })).status).toBe(204);
+    expect(await policyOf(id)).toBe('none');
+    expect(await reach(id)).toMatchObject({ exitCode: 1 });
+    expect((await update({ dnsServers: ['1.1.1.1'] })).status).toBe(501);
+    expect((await update({ denyOut: ['8.8.8.8'], allowOut: ['*.example.com'] })).status).toBe(204);
+    expect(await policyOf(id)).toMatchObject({ base: 'public', precedence: 'allow' });
+  });
+});
+
 describe('approvals', () => {
   it('wait for an answer, which holds for a time', async () => {
     const { id } = await server.create({ network: { otherwise: 'ask' } });

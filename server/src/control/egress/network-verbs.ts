@@ -110,6 +110,7 @@ export function openNetworkVerbs({
   }
 
   const verbs: NetworkVerbs = {
+    carries: egress !== undefined,
     get: async (principal, ref) => show(await lookup.find(principal, ref)),
     set: (principal, ref, policy) => change(principal, ref, () => policy),
     add: (principal, ref, rules) =>

@@ -30,6 +30,8 @@ import type {
 import type { Principal } from '../tenants/principal.ts';
 
 export interface NetworkVerbs {
+  /** Whether the server carries connections at all. */
+  readonly carries: boolean;
   get(principal: Principal, ref: string): Promise<SandboxNetwork>;
   set(principal: Principal, ref: string, policy: NetworkPolicy): Promise<SandboxNetwork>;
   /** Adds rules to what the policy is now. */

@@ -2,6 +2,7 @@
 import { CayError, CreateSandboxSchema, EnvSchema, type CreateSandbox } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { AUTO_RESUME, FIRST_TIMEOUT, MASK_HOST, PUBLIC_TRAFFIC, toLabels } from '../labels.ts';
+import { refuseUnknown, toNetworkPolicy } from './network.ts';
 import { snapshotIdOf } from './snapshot-names.ts';
 
 /** E2B's default of the first route is 15 seconds. Every published client sends a timeout of its own. */
@@ -48,8 +49,9 @@ export type CreateBody = z.infer<typeof CreateBody>;
 
 export const NetworkUpdateBody = NetworkBody.extend({ allow_internet_access: z.boolean().nullish() });
 
-export function toCreateSandbox(body: CreateBody, generation: 1 | 2): CreateSandbox {
-  refuse(body);
+/** `carries`: the server carries connections out of sandboxes. */
+export function toCreateSandbox(body: CreateBody, generation: 1 | 2, carries: boolean): CreateSandbox {
+  refuse(body, carries);
   const { allowPublicTraffic, maskRequestHost } = body.network ?? {};
   const pause = body.autoPause === true;
   const id = snapshotIdOf(body.templateID);
@@ -65,6 +67,9 @@ export function toCreateSandbox(body: CreateBody, generation: 1 | 2): CreateSand
       [AUTO_RESUME]: String(body.autoResume?.enabled === true),
       ...(body.autoResume?.enabled === true && { [FIRST_TIMEOUT]: String(lifetimeMs) }),
     },
+    ...(carries && {
+      network: toNetworkPolicy({ ...body.network, allow_internet_access: body.allow_internet_access }),
+    }),
     timeoutMs: lifetimeMs,
     onTimeout: !pause ? 'destroy' : body.autoPauseMemory === false ? 'stop' : 'pause',
   });
@@ -76,10 +81,11 @@ export function timeoutMs(seconds: number): number {
 }
 
 /**
- * Refuses network options that could not be honoured. To have no outgoing network is honoured: no sandbox has
- * one.
+ * Refuses network options that could not be honoured. Where nothing is carried, to have no outgoing network is
+ * honoured: no sandbox has one.
  */
-export function refuseNetwork(network: z.infer<typeof NetworkBody>): void {
+export function refuseNetwork(network: z.infer<typeof NetworkBody>, carries: boolean): void {
+  if (carries) return refuseUnknown(network);
   const wanted = [
     (network.allowOut?.length ?? 0) > 0 && 'allowOut',
     network.egressProxy != null && 'egressProxy',
@@ -91,11 +97,11 @@ export function refuseNetwork(network: z.infer<typeof NetworkBody>): void {
     throw unsupported(`network.${wanted}`, 'a sandbox reaches nothing outside itself');
 }
 
-function refuse(body: CreateBody): void {
+function refuse(body: CreateBody, carries: boolean): void {
   if (body.autoPauseMemory === false) requirePause(body);
   if (body.network?.allowPublicTraffic === false && body.secure === false)
     throw new CayError('invalid_argument', '"network.allowPublicTraffic: false" needs "secure: true"');
-  if (body.network) refuseNetwork(body.network);
+  if (body.network) refuseNetwork(body.network, carries);
   if (Object.keys(body.iam?.tokens ?? {}).length > 0) throw unsupported('iam');
   if ((body.volumeMounts?.length ?? 0) > 0) throw unsupported('volumeMounts');
 }

@@ -21,6 +21,7 @@ import {
 import { ListQuery, listSandboxes } from './list.ts';
 import { measure } from './measure.ts';
 import type { PreparedSandboxes } from './templates/prepared-sandboxes.ts';
+import { toNetworkPolicy } from './network.ts';
 import { e2bState, showAccess, showDetail, showListed } from './show.ts';
 
 export interface E2bRouteOptions {
@@ -75,7 +76,7 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       body: CreateBody,
       answers: given,
       async handle({ json, request, response, principal, body }) {
-        const wanted = toCreateSandbox(body, generation);
+        const wanted = toCreateSandbox(body, generation, control.network.carries);
         if (wanted.onTimeout === 'pause') await requireMemory();
         const memory =
           wanted.snapshot === undefined
@@ -175,8 +176,11 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       tag,
       params: Params,
       answers: { 200: { description: 'The sandbox' } },
-      handle: async ({ json, request, principal, params }) =>
-        json(await showDetail(await find(principal, params.id), tokens, domainOf(request))),
+      async handle({ json, request, principal, params }) {
+        const sandbox = await find(principal, params.id);
+        const { policy } = await control.network.get(principal, sandbox.id);
+        return json(await showDetail(sandbox, policy, tokens, domainOf(request)));
+      },
     }),
     route({
       method: 'delete',
@@ -235,9 +239,11 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       body: NetworkUpdateBody,
       answers: done,
       async handle({ context, principal, params, body }) {
-        await find(principal, params.id);
-        refuseNetwork(body);
-        if (body.allow_internet_access === true)
+        const { id } = await find(principal, params.id);
+        const { carries } = control.network;
+        refuseNetwork(body, carries);
+        if (carries) await control.network.set(principal, id, toNetworkPolicy(body));
+        else if (body.allow_internet_access === true)
           throw new CayError('unsupported', 'A sandbox reaches nothing outside itself');
         return nothing({ context });
       },

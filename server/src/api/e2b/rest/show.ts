@@ -1,8 +1,9 @@
 /** Sandboxes as E2B's API shows them. */
 import { availableParallelism, totalmem } from 'node:os';
-import type { Sandbox, SandboxState } from '@cay/sdk/protocol';
+import type { NetworkPolicy, Sandbox, SandboxState } from '@cay/sdk/protocol';
 import type { AccessTokens } from '../access-tokens.ts';
 import { AUTO_RESUME, MASK_HOST, PUBLIC_TRAFFIC, TEMPLATE, toMetadata } from '../labels.ts';
+import { showNetwork } from './network.ts';
 import { toE2bId } from '../sandbox-id.ts';
 
 /** The version of envd by which clients decide what they can use. All of this version works here. */
@@ -66,15 +67,24 @@ export function showListed(sandbox: Sandbox) {
   };
 }
 
-export async function showDetail(sandbox: Sandbox, tokens: AccessTokens, domain: string) {
+export async function showDetail(
+  sandbox: Sandbox,
+  policy: NetworkPolicy,
+  tokens: AccessTokens,
+  domain: string,
+) {
+  const { allowInternetAccess, ...out } = showNetwork(policy);
   const mask = sandbox.labels[MASK_HOST];
   return {
     ...showListed(sandbox),
     envdAccessToken: await tokens.envd(sandbox.id),
     domain,
-    // A sandbox has no network but loopback.
-    allowInternetAccess: false,
-    network: { allowPublicTraffic: isPublic(sandbox), ...(mask !== undefined && { maskRequestHost: mask }) },
+    allowInternetAccess,
+    network: {
+      allowPublicTraffic: isPublic(sandbox),
+      ...(mask !== undefined && { maskRequestHost: mask }),
+      ...out,
+    },
     lifecycle: {
       onTimeout: sandbox.onTimeout === 'destroy' ? 'kill' : 'pause',
       autoResume: sandbox.labels[AUTO_RESUME] === 'true',

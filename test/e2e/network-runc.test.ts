@@ -1,0 +1,3 @@
+import { networkSuite } from './network-suite.ts';
+
+networkSuite('runc');

@@ -1,0 +1,149 @@
+/** What programs of a sandbox reach: real programs, a real server, and targets on loopback that stand for the internet. */
+import { execFileSync } from 'node:child_process';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join, normalize } from 'node:path';
+import { Sandbox } from '@cay/sdk';
+import { pino } from 'pino';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { openLocal } from '../../server/src/backends/local/open-local.ts';
+import {
+  testStartedEgress,
+  type TestStartedEgress,
+} from '../../server/src/egress/testing/test-started-egress.ts';
+import { serve, type RunningServer } from '../../server/src/serve.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
+
+const reason = whyNoLocal();
+
+export function networkSuite(runtime: string): void {
+  describe.skipIf(reason !== undefined)(
+    `the network on ${runtime}${reason ? ` (skipped: ${reason})` : ''}`,
+    () => {
+      const dir = mkdtempSync('/tmp/cay-net-');
+      // Users of sandboxes pass through it.
+      chmodSync(dir, 0o711);
+      let egress: TestStartedEgress;
+      let server: RunningServer;
+      let port: number;
+      let stop = () => {};
+      let access: { url: string; apiKey: string };
+      const name = 'web.example.org';
+      const url = () => `http://${name}:${port}`;
+      const rule = () => `${name}:${port}`;
+
+      /** Opens everything anew on the same data, as a restart does. */
+      async function open(): Promise<void> {
+        egress = await testStartedEgress();
+        egress.names.set(name, ['127.0.0.1']);
+        const backend = await openLocal({
+          dir: join(dir, 'engine'),
+          runtime,
+          poolSize: 0,
+          egress: egress.engine,
+        });
+        server = await serve({
+          backend,
+          egress,
+          dataDir: join(dir, 'control'),
+          port: 0,
+          log: pino({ level: 'silent' }),
+        });
+        access = { url: server.url, apiKey: server.adminKey ?? access.apiKey };
+      }
+
+      async function close(): Promise<void> {
+        await server.close();
+        egress[Symbol.dispose]();
+      }
+
+      beforeAll(async () => {
+        const site = join(dir, 'site');
+        const git = (...args: string[]) => execFileSync('git', args, { stdio: 'ignore' });
+        git('init', '--initial-branch=main', site);
+        writeFileSync(join(site, 'hello.txt'), 'hello from outside\n');
+        const identity = ['-c', 'user.name=test', '-c', 'user.email=test@example.org'];
+        git('-C', site, 'add', 'hello.txt');
+        git('-C', site, ...identity, 'commit', '-m', 'first');
+        git('-C', site, 'update-server-info');
+        const files = createServer((request, response) => {
+          const path = normalize(new URL(request.url!, 'http://x').pathname);
+          try {
+            response.end(readFileSync(join(site, path)));
+          } catch {
+            response.writeHead(404).end();
+          }
+        });
+        files.listen(0, '127.0.0.1');
+        await once(files, 'listening');
+        port = (files.address() as AddressInfo).port;
+        stop = () => void files.close();
+        await open();
+      }, 120_000);
+      afterAll(async () => {
+        for await (const sandbox of Sandbox.list(access)) await sandbox.kill();
+        stop();
+        await close();
+        await (await openLocal({ dir: join(dir, 'engine'), runtime })).destroy();
+        rmSync(dir, { recursive: true, force: true });
+      }, 120_000);
+
+      it(
+        'curl, Python and git reach what the policy allows, and nothing else',
+        { timeout: 120_000 },
+        async () => {
+          await using sandbox = await Sandbox.create({ runtime, network: { allow: [rule()] } }, access);
+          const programs = [
+            `curl -sSf ${url()}/hello.txt`,
+            `python3 -c "import urllib.request as r; print(r.urlopen('${url()}/hello.txt').read().decode(), end='')"`,
+            `git clone -q ${url()}/.git there && cat there/hello.txt && rm -r there`,
+          ];
+          for (const program of programs)
+            expect(await sandbox.exec(program)).toMatchObject({
+              exitCode: 0,
+              stdout: 'hello from outside\n',
+            });
+          const other = await sandbox.exec('curl -sS -m 10 https://other.example.org/');
+          expect(other.exitCode).not.toBe(0);
+          expect(other.denied).toMatchObject([{ name: 'other.example.org', port: 443 }]);
+          await sandbox.network.set('none');
+          for (const program of programs) expect((await sandbox.exec(program)).exitCode).not.toBe(0);
+          expect((await sandbox.network.attempts()).map(({ verdict }) => verdict)).toContain('denied');
+          await sandbox.network.allow(rule());
+          expect(await sandbox.exec(programs[0]!)).toMatchObject({ exitCode: 0 });
+          const { networkRxBytes, networkTxBytes } = await sandbox.stats();
+          expect(networkRxBytes).toBeGreaterThan(0);
+          expect(networkTxBytes).toBeGreaterThan(0);
+        },
+      );
+
+      it('a change cuts connections, forks and clones keep the policy', { timeout: 120_000 }, async () => {
+        await using sandbox = await Sandbox.create({ runtime, network: { allow: [rule()] } }, access);
+        const script = `import socket; s = socket.create_connection(("${name}", ${port})); s.send(b"GET"); print(s.recv(1))`;
+        const held = sandbox.exec(['python3', '-c', script]);
+        await vi.waitFor(async () => expect((await sandbox.network.get()).stats!.connections).toBe(1), {
+          timeout: 30_000,
+        });
+        const [child] = await sandbox.fork(1);
+        expect((await child!.exec(`curl -sSf ${url()}/hello.txt`)).stdout).toBe('hello from outside\n');
+        await sandbox.network.set('none');
+        expect(['', "b''\n"]).toContain((await held).stdout);
+        expect((await child!.exec(`curl -sSf ${url()}/hello.txt`)).exitCode).toBe(0);
+        await child!.kill();
+      });
+
+      it('a server that starts again keeps the policies', { timeout: 120_000 }, async () => {
+        const open_ = await Sandbox.create({ runtime, network: { allow: [rule()] } }, access);
+        const closed = await Sandbox.create({ runtime, network: 'none' }, access);
+        await close();
+        await open();
+        const again = await Sandbox.connect(open_.id, access);
+        expect((await again.exec(`curl -sSf ${url()}/hello.txt`)).stdout).toBe('hello from outside\n');
+        const shut = await Sandbox.connect(closed.id, access);
+        expect((await shut.exec(`curl -sS -m 10 ${url()}/hello.txt`)).exitCode).not.toBe(0);
+      });
+    },
+  );
+}
