@@ -3,20 +3,24 @@ import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join, normalize } from 'node:path';
 import { Sandbox } from '@cay/sdk';
-import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { serverLog } from '../../server/src/cli/lib/server-log.ts';
 import { openLocal } from '../../server/src/backends/local/open-local.ts';
 import {
   testStartedEgress,
   type TestStartedEgress,
 } from '../../server/src/egress/testing/test-started-egress.ts';
+import { newAuthority, openAuthority } from '../../server/src/egress/tls/authority.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
 
 const reason = whyNoLocal();
+/** Whom servers of the internet have their certificates from. */
+const outside = openAuthority(newAuthority());
 
 export function networkSuite(runtime: string): void {
   describe.skipIf(reason !== undefined)(
@@ -36,7 +40,7 @@ export function networkSuite(runtime: string): void {
 
       /** Opens everything anew on the same data, as a restart does. */
       async function open(): Promise<void> {
-        egress = await testStartedEgress();
+        egress = await testStartedEgress({ trusted: [outside.certificate] });
         egress.names.set(name, ['127.0.0.1']);
         const backend = await openLocal({
           dir: join(dir, 'engine'),
@@ -49,7 +53,7 @@ export function networkSuite(runtime: string): void {
           egress,
           dataDir: join(dir, 'control'),
           port: 0,
-          log: pino({ level: 'silent' }),
+          log: serverLog('silent'),
         });
         access = { url: server.url, apiKey: server.adminKey ?? access.apiKey };
       }
@@ -132,6 +136,38 @@ export function networkSuite(runtime: string): void {
         expect(['', "b''\n"]).toContain((await held).stdout);
         expect((await child!.exec(`curl -sSf ${url()}/hello.txt`)).exitCode).toBe(0);
         await child!.kill();
+      });
+
+      it('programs trust the server where a rule looks at requests', { timeout: 120_000 }, async () => {
+        const api = 'api.example.org';
+        const upstream = createSecureServer(
+          { SNICallback: (_name, done) => done(null, outside.contextFor(api)) },
+          (request, response) => response.end(`${request.method} as ${String(request.headers['x-from'])}`),
+        );
+        upstream.listen(0, '127.0.0.1');
+        await once(upstream, 'listening');
+        const to = `${api}:${(upstream.address() as AddressInfo).port}`;
+        egress.names.set(api, ['127.0.0.1']);
+        const put = { as: 'header', header: 'x-from', value: 'the server' } as const;
+        const network = { allow: [{ to, methods: ['GET'], put }] };
+        await using sandbox = await Sandbox.create({ runtime, network }, access);
+        const python = `import urllib.request as r; print(r.urlopen('https://${to}/').read().decode(), end='')`;
+        for (const command of [
+          ['curl', '-sS', `https://${to}/`],
+          ['python3', '-c', python],
+        ])
+          expect(await sandbox.exec(command)).toMatchObject({
+            exitCode: 0,
+            stdout: 'GET as the server',
+            stderr: '',
+          });
+        const post = await sandbox.exec(['curl', '-sS', '-f', '-X', 'POST', `https://${to}/`]);
+        expect(post).toMatchObject({
+          stderr: expect.stringContaining('403'),
+          exitCode: 22,
+          denied: [{ name: api, reason: 'http_condition' }],
+        });
+        upstream.close();
       });
 
       it('a server that starts again keeps the policies', { timeout: 120_000 }, async () => {

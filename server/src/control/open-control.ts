@@ -16,6 +16,7 @@ import { openCommands } from './commands/open-commands.ts';
 import type { ControlOptions } from './control-options.ts';
 import type { Control, OperatorVerbs } from './control.ts';
 import { openCore, type Core } from './core.ts';
+import { trustAuthority } from './egress/trust-authority.ts';
 import { openNetworkVerbs } from './egress/network-verbs.ts';
 import { eventVerbs } from './events/event-verbs.ts';
 import { webhookVerbs } from './events/webhooks/webhook-verbs.ts';
@@ -258,6 +259,7 @@ function sandboxCalls(parts: Parts) {
       events: records.events,
       keys: openCommandKeys(records, quota),
       logs: commandLogs,
+      trust: trustAuthority(parts),
       onStarted: (seconds) => parts.commandTimes.observe(seconds),
       onError,
     }),

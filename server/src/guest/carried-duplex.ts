@@ -11,6 +11,7 @@ import type { GuestStream } from './stream.ts';
 import { violation } from './violation.ts';
 
 const BUFFERED_BYTES = 65_536;
+const LINGER_MS = 2000;
 
 export class CarriedDuplex extends Duplex {
   readonly #stream: GuestStream;
@@ -47,11 +48,31 @@ export class CarriedDuplex extends Duplex {
 
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     this.#stream.onArrival = undefined;
-    if (!this.#stream.over) {
+    // A reset makes the guest drop what the program has not read yet.
+    if (!this.#stream.over && error === null && this.writableFinished) this.#linger();
+    else if (!this.#stream.over) {
       const why = error instanceof CayError ? error : new CayError('cancelled', 'The connection was closed');
       this.#stream.reset(why);
     }
     done(error);
+  }
+
+  /** All was sent. What still comes is dropped, until the guest ends the stream too, for a bounded time. */
+  #linger(): void {
+    const stream = this.#stream;
+    const reset = () => {
+      stream.onArrival = undefined;
+      if (!stream.over) stream.reset(new CayError('cancelled', 'The connection was closed'));
+    };
+    const timer = setTimeout(reset, LINGER_MS).unref();
+    const drop = () => {
+      while (!stream.failure && stream.takeNow()) stream.grantTaken();
+      if (!stream.failure && !stream.hasEnded) return;
+      clearTimeout(timer);
+      reset();
+    };
+    stream.onArrival = drop;
+    drop();
   }
 
   #pull(): void {

@@ -1,3 +1,4 @@
+import type { TrustAuthority } from '../egress/trust-authority.ts';
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Guest } from '../../guest/guest.ts';
 import type { EventRecords } from '../../records/events/events.ts';
@@ -29,6 +30,8 @@ export interface CommandParts {
   events: Pick<EventRecords, 'append' | 'listen'>;
   keys: CommandKeys;
   logs: CommandLogs;
+  /** Variables by which programs trust what the server shows them on HTTPS. */
+  trust: TrustAuthority;
   /** Called with the time that the guest took to start a command, the wake included. */
   onStarted(seconds: number): void;
   onError(error: unknown): void;

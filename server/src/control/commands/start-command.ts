@@ -27,7 +27,7 @@ const REFUSALS = new Set<string>([
 
 export interface StartParts extends Pick<
   CommandParts,
-  'find' | 'enter' | 'expose' | 'keys' | 'logs' | 'onError'
+  'find' | 'enter' | 'expose' | 'keys' | 'logs' | 'trust' | 'onError'
 > {
   audit: CommandAudit;
   watchEnd: WatchEnd;
@@ -44,7 +44,7 @@ interface Call {
 }
 
 export function startVerb(parts: StartParts): CommandVerbs['start'] {
-  const { find, enter, expose, keys, logs, audit, watchEnd, onError } = parts;
+  const { find, enter, expose, keys, logs, trust, audit, watchEnd, onError } = parts;
 
   /** What an earlier call with the same key recorded. A sandbox that does not run is not woken to repeat it. */
   async function repeatedAtRest(
@@ -83,7 +83,7 @@ export function startVerb(parts: StartParts): CommandVerbs['start'] {
         {
           ...request,
           id: claim.id,
-          env: { ...row.spec.env, ...request.env },
+          env: { ...(await trust(row, guest)), ...row.spec.env, ...request.env },
           workdir: request.workdir ?? row.spec.workdir,
           user: request.user ?? row.spec.user,
           ...(input !== undefined && { stdin: true }),
