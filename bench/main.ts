@@ -42,7 +42,7 @@ const SECTIONS = {
   kubernetes: benchKubernetes,
 } as const;
 
-/** The first time, this one builds a whole cluster: too much for somebody who asks for everything. */
+/** The first run builds a whole cluster: too much for a run of all benchmarks. */
 const ONLY_BY_NAME = ['kubernetes'];
 
 const asked = process.argv.slice(2).filter((argument) => !argument.startsWith('-'));

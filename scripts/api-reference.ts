@@ -223,7 +223,7 @@ function inline(schema: Schema): string {
   return `{ ${fields.join(', ')} }`;
 }
 
-/** The bounds of a number that somebody set; those of every safe integer say nothing. */
+/** The bounds of a number that the schema sets; those of every safe integer say nothing. */
 function range({ type, minimum, maximum }: Schema): string {
   if (type !== 'integer' && type !== 'number') return '';
   const from = minimum === undefined || minimum === Number.MIN_SAFE_INTEGER ? '' : `from ${minimum}`;

@@ -215,7 +215,7 @@ fn shifting_namespace(Shift { from, to, size }: &Shift) -> io::Result<OwnedFd> {
     mapped_namespace(&format!("{from} {to} {size}\n"))
 }
 
-/// Whoever makes a user namespace owns it, by the effective id; the rights of root are kept meanwhile.
+/// The effective id of its maker owns a user namespace. The capabilities of root are kept meanwhile.
 fn put_own_namespace(User { root, size, at }: &User) -> io::Result<()> {
     become_user(*root, libc::SECBIT_NO_SETUID_FIXUP)?;
     let made = mapped_namespace(&format!("0 {root} {size}\n"));

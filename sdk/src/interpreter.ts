@@ -115,7 +115,7 @@ export class Interpreter {
     return this.#json('POST', '/contexts', { signal, json: request });
   }
 
-  /** Begins it anew, without what it had. */
+  /** Restarts its process, without its variables. */
   async restart(context: CodeContext | string, options: CallOptions = {}): Promise<void> {
     await this.#json('POST', `/contexts/${idOf(context)}/restart`, options);
   }

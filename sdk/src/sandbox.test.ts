@@ -346,7 +346,7 @@ describe('a sandbox that runs one job', () => {
     await expect(sandbox.wait({ command: 'none' })).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('is waited for within a time, and until somebody gives up', async () => {
+  it('is waited for until a timeout, and until the caller aborts', async () => {
     await using sandbox = await Sandbox.create({ cmd: ['sleep', '1000'] }, server);
     expect(await sandbox.wait({ timeoutMs: 20 })).toMatchObject({
       outcome: 'timed_out',

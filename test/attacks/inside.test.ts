@@ -150,7 +150,7 @@ onEachPlatform('code in a sandbox', (platform) => {
           })
           .catch(() => {});
         await requireOthersWell();
-        // Whoever starts programs in it reads them again.
+        // A start reads these files again.
         await alice.call('POST', `/v1/sandboxes/${id}/stop`, { body: { graceMs: 0 } });
         const started = await alice.call('POST', `/v1/sandboxes/${id}/start`, {
           body: {},

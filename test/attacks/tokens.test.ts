@@ -1,6 +1,6 @@
 /**
- * Whoever has lost a key still has what was got with it: access tokens, signed addresses, links. They can be
- * revoked, too.
+ * The holder of a revoked key still has what it got with the key: access tokens, signed addresses, links.
+ * They can be revoked, too.
  */
 import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -79,7 +79,7 @@ onEachPlatform('what was got with a key', (platform) => {
     expect(await opening(held)).toEqual([]);
   });
 
-  it('cannot be revoked by another project, nor by a stranger', async () => {
+  it('cannot be revoked by another project, nor without a key', async () => {
     const held = await holdings(target, target.bob);
     expect((await target.alice.call('POST', '/v1/projects/bob/revoke-tokens')).status).toBe(404);
     expect((await target.alice.call('POST', `/v1/projects/${target.bob.project}/revoke-tokens`)).status).toBe(

@@ -1,4 +1,4 @@
-/** A stranger tries credentials of E2B's clients that are wrong, as fast as its network lets it. */
+/** A client tries wrong credentials of E2B's clients, as fast as its network lets it. */
 import { createHash } from 'node:crypto';
 import { Agent, request as httpRequest } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

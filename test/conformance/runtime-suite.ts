@@ -294,7 +294,7 @@ export async function runtimeSuite(
       await made.listen();
     });
 
-    it('capture() of a container that is connected to the host rejects with the runtime’s own words, or ends the connection, and both dial anew; and it goes on', async () => {
+    it('capture() of a container that is connected to the host rejects with the runtime’s own words, or ends the connection, and both reconnect; and it goes on', async () => {
       const made = await startedStage();
       const connections = () => promisify(made.server.getConnections.bind(made.server))();
       const how = { imageDir: imageDir(), goOn: true, whileStill: async () => {} };

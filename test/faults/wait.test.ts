@@ -1,6 +1,6 @@
 /**
- * Whoever waits for a command goes on when the server is killed, and learns the end from the next one, also
- * if it came while there was none.
+ * A client that waits for a command reconnects when the server is killed, and gets the end from the next
+ * server, also if the command ended while no server ran.
  */
 import { createServer, type AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';

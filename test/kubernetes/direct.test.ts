@@ -101,7 +101,7 @@ describe.skipIf(why !== undefined)('guests that are reached directly', () => {
       end: unknown;
     }>;
 
-  /** Whether somebody is connected to the port of the guest, as the pod sees it. */
+  /** Whether the port of the guest has a connection, as the pod sees it. */
   async function isDirect(id: SandboxId): Promise<boolean> {
     const { stdout } = await runIn(id, 'cat /proc/net/tcp /proc/net/tcp6');
     return new RegExp(`:${DIRECT_PORT.toString(16)} \\S+ 01 `, 'i').test(stdout);

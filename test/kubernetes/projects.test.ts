@@ -218,7 +218,7 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
     },
   );
 
-  it('leaves alone a namespace of that name that is somebody else’s', async () => {
+  it('leaves alone a namespace of that name that has another owner', async () => {
     const backend = await open();
     const foreign = projectNamespace(namespace, red);
     await api.createNamespace(foreign);

@@ -155,7 +155,7 @@ impl Question {
     pub fn answer(&self, code: Code, record: Record<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER + self.wire.len() + 300);
         out.extend(self.id.to_be_bytes());
-        // An answer of whoever knows, to a client that may have asked for recursion, which is available.
+        // Authoritative. Recursion is available, and desired if the client said so.
         out.extend([0x84 | u8::from(self.recursion), 0x80 | code as u8]);
         let records = u16::from(record != Record::None);
         for count in [1, records, 0, u16::from(self.extended)] {

@@ -1,4 +1,4 @@
-//! What a whole tree needs beyond what somebody's own files do: its ids as they are inside the sandbox, its
+//! What a whole tree needs beyond what one user's files need: its ids as they are inside the sandbox, its
 //! hard links, attributes and holes. Used on the host, where trees belong to shifted ids.
 
 use std::collections::HashMap;

@@ -14,7 +14,7 @@ import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
  * again, whatever was removed or rolled back.
  */
 export const SNAPSHOT_CAUSES = [
-  /** Somebody asked for it. */
+  /** A client asked for it. */
   'request',
   'turn',
   /** What was there before a rollback. */

@@ -1,7 +1,7 @@
 /**
  * The operator's policy: what clients may ask for.
  *
- * Whoever holds a key of a project chooses runtime, image and limits of its sandboxes, within what the
+ * The holder of a key of a project chooses runtime, image and limits of its sandboxes, within what the
  * operator allows here. The policy is a floor and not a default. It holds wherever a sandbox is made,
  * whatever led there (a request, a fork, a snapshot, a template, an archive from elsewhere, E2B's clients),
  * because it is asked at two places that every way passes:

@@ -41,7 +41,7 @@ const MUTE = 'import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3
 
 /** The way by which the guest of a sandbox and the server reach each other, in other hands. */
 export interface TakenLink {
-  /** A new connection to the server, which then counts as the guest's. Whoever had one before is cut off. */
+  /** A new connection to the server, which then counts as the guest's. The connection before is cut off. */
   next(hello?: CborMap): Promise<LyingGuest>;
   close(): void;
 }

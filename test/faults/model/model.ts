@@ -30,12 +30,12 @@ export interface Box {
   /** Some may have been taken without an answer. */
   unknownSnapshots: boolean;
   launched: Map<string, Launched>;
-  /** Its limit, once somebody has changed it. */
+  /** Its possible limits, once a resize was asked for. */
   memoryBytes: Set<number> | undefined;
   lastTurn: number;
   /** A removal has begun whose outcome is unknown. */
   leaving: boolean;
-  /** Somebody works on it. */
+  /** A worker has claimed it. */
   taken: boolean;
   /** Its processes may have been killed from outside. */
   hurt: boolean;

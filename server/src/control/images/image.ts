@@ -1,7 +1,7 @@
 /**
  * Images are what sandboxes can be made from beside templates, where the backend keeps images itself. They
  * belong to the installation and not to a project: what one pulls, all have. So only admins see which there
- * are; whoever may create sandboxes may pull.
+ * are; every key that may create sandboxes may pull.
  */
 import type { Image, PullLine } from '@cay/sdk/protocol';
 import type { Principal } from '../tenants/principal.ts';

@@ -126,7 +126,7 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
     }
   }
 
-  /** The loop that writes. There is one at a time. Its failure is told to `report` of whoever began it. */
+  /** The loop that writes, one at a time. Its failure goes to `report` of the caller that began it. */
   function write(report: (error: unknown) => void = ignoreFailure): Promise<void> {
     writing ??= (async () => {
       try {

@@ -72,7 +72,7 @@ describe('records of an earlier version', () => {
   });
 });
 
-describe('a secret that somebody has put into sealed records', () => {
+describe('a secret that another program has put into sealed records', () => {
   it('is not taken for one of an earlier version', async () => {
     const database = await openRecords({ directory });
     await database.secrets.get('audit');
