@@ -110,7 +110,7 @@ export class Interpreter {
     return list.contexts;
   }
 
-  /** A context of its own: its variables are nobody else's. */
+  /** A new context with its own variables. */
   createContext({ signal, ...request }: CallOptions & CreateCodeContext = {}): Promise<CodeContext> {
     return this.#json('POST', '/contexts', { signal, json: request });
   }

@@ -204,7 +204,7 @@ export class Sandbox implements AsyncDisposable {
     );
   }
 
-  /** Starts a command that nobody waits for. */
+  /** Starts a command in the background. */
   launch(command: Command, options: RunOptions = {}): Promise<Launched> {
     return this.#json('POST', '/commands', callOf(command, options));
   }

@@ -117,7 +117,7 @@ impl Copier<'_> {
     }
 }
 
-/// Whose a copy is to be, and when it was modified last.
+/// Owner and modification time that a copy gets.
 pub struct Given {
     pub uid: u32,
     pub gid: u32,

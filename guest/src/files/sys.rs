@@ -1,4 +1,4 @@
-//! System calls relative to a directory, as `io::Result`, and how their errors are told.
+//! System calls relative to a directory, as `io::Result`, and the texts of their errors.
 
 use std::ffi::CStr;
 use std::io;

@@ -78,7 +78,7 @@ export const CommandEndSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('timed_out') }),
   /** The sandbox was out of memory and this was the process to go. */
   z.object({ kind: z.literal('oom_killed') }),
-  /** The sandbox went away under it; nobody can know how it ended. */
+  /** The sandbox stopped or was removed before it ended; its end is unknown. */
   z.object({ kind: z.literal('lost'), reason: z.string() }),
 ]);
 export type CommandEnd = z.infer<typeof CommandEndSchema>;

@@ -293,7 +293,7 @@ describe('a platform that is away', () => {
       message: 'Platform "late" cannot be reached: not yet',
       hint: 'wait',
     });
-    // Whose place is known need not wait for it.
+    // A sandbox with a known platform need not wait for it.
     await router.ensure(newId('sbx'), spec({ platform: 'steady' }));
     there = true;
     await vi.advanceTimersByTimeAsync(10_000);

@@ -27,6 +27,6 @@ export interface ImageVerbs {
   list(principal: Principal): Promise<Image[]>;
   /** Rejects `not_found`. For admins. */
   get(principal: Principal, name: string): Promise<Image>;
-  /** For admins. Rejects `failed_precondition` while something stands on it. */
+  /** For admins. Rejects `failed_precondition` while a sandbox or a snapshot uses it. */
   remove(principal: Principal, name: string): Promise<void>;
 }

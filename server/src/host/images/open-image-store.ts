@@ -35,7 +35,7 @@ export interface ImageStoreOptions {
 interface Pull {
   meter: ProgressMeter;
   done: Promise<ImageRecord>;
-  /** Aborted when nobody waits any more. */
+  /** Aborted when no caller waits any more. */
   abort: AbortController;
   waiting: number;
 }

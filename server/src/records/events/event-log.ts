@@ -64,7 +64,7 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
   /** The end of the chain, as far as this process knows. */
   let head: Link = await sql.transaction((tx) => driver.lockHead(tx));
   let sealedId = head.id;
-  /** The last event that readers were told of. */
+  /** The last event that readers have got. */
   let announced = head.id;
   /** While the chain is verified nothing is pruned. */
   let pinned = 0;

@@ -1,4 +1,4 @@
-/** Brings `records.db` to the present version, before it is used. Calls are synchronous: nobody waits yet. */
+/** Brings `records.db` to the present version, before it is used. Synchronous: no request waits yet. */
 import { chmodSync, closeSync, fsyncSync, openSync, renameSync, rmSync } from 'node:fs';
 import type { DatabaseSync } from 'node:sqlite';
 import { CayError } from '@cay/sdk/protocol';
