@@ -1,5 +1,5 @@
 /**
- * Measures Cay beside the tools it stands on, in one run on one machine, and prints ratios as well
+ * Measures Cay beside the tools it uses, in one run on one machine, and prints ratios as well
  * as figures: absolute times swing with the machine, ratios much less.
  *
  *     npm run bench                     everything but kubernetes

@@ -143,7 +143,7 @@ function parameterTable(parameters: readonly Parameter[]): string {
   return table(['parameter', 'in', 'type', ''], rows);
 }
 
-/** Media types that carry the same are told together. */
+/** Media types that carry the same are listed together. */
 function contents(content: Content): string {
   const byType = new Map<string, string[]>();
   for (const [media, { schema }] of Object.entries(content)) {

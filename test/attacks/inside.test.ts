@@ -129,7 +129,7 @@ onEachPlatform('code in a sandbox', (platform) => {
       await requireOthersWell();
     });
 
-    it('makes pipes of the files that accounts are in, and hangs nobody', async () => {
+    it('makes pipes of the files that accounts are in, and no call hangs', async () => {
       const { alice } = target;
       const pipes = (link: string) =>
         `for f in passwd group; do rm -f /etc/$f; mkfifo /var/tmp/$f; ${link}; done; ${CUT}`;

@@ -85,7 +85,7 @@ describe('a request without a key', () => {
     }
   });
 
-  it('that hangs up on an upgrade that was refused takes nobody along', async () => {
+  it('that hangs up on an upgrade that was refused affects no other connection', async () => {
     for (let times = 0; times < 50; times++) {
       const socket = connect(target.port, target.host);
       socket.on('error', () => {});

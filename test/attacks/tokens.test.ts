@@ -32,7 +32,7 @@ async function holdings(target: Target, tenant: Tenant): Promise<Record<string, 
     'an access token': async () =>
       (await status('GET', '/envs', { ...inside, 'x-access-token': envdAccessToken })) === 200,
     'a signed address': async () => (await status('GET', signed, inside)) === 200,
-    // Nobody listens there, which only those are told who may know that there is a port.
+    // No program listens there, and only a client that may know of the port gets that answer.
     'the token of a private port': async () =>
       (await status('GET', `/preview/sbx_${sandboxID}/3000/`, { 'x-cay-preview-token': token })) !== 404,
     'an upload link': async () =>

@@ -107,7 +107,7 @@ describe('a flood of wrong credentials', () => {
       expect((await ask(ATTACKER!, call())).status, label).toBe(200);
       expect((await ask(CLIENT!, call())).status, label).toBe(200);
     }
-    // Others who are wrong are told so.
+    // Wrong credentials from other addresses are refused as wrong, not with 429.
     expect((await ask(CLIENT!, wrong[name]!())).status).not.toBe(429);
   });
 

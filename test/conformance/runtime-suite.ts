@@ -311,7 +311,7 @@ export async function runtimeSuite(
         await checkpoints.restore(child.container, how.imageDir);
         expect((await child.hello).readUInt8(4)).toBe(1);
       }
-      // Where it has ended, nobody inside was told: the guest gives up on a greeting that does not come.
+      // Where it has ended, no process inside has noticed: the guest has a timeout for the greeting.
       await expect.poll(connections, { timeout: 20_000 }).toBe(1);
       expect(await runtime.status(made.container.name)).toBe('running');
       await made.deafen();

@@ -93,7 +93,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     await cluster?.stop();
   });
 
-  /** Has every connection from now on be told this. */
+  /** Plays this script to every connection from now on. */
   async function tell(...steps: Buffer[]): Promise<void> {
     const text = lies.script(...steps).toString('base64');
     const inPod = (...argv: string[]) => execIn(client, { namespace: NAMESPACE, pod: liar.pod, argv });
@@ -215,7 +215,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     expect(['unavailable', 'deadline_exceeded']).toContain(code);
   });
 
-  it('that floods what nobody asked for harms nobody, and is removed as fast', async () => {
+  it('that sends a flood of unrequested frames harms no other sandbox, and is removed as fast', async () => {
     await tell(lies.asked('exec'), lies.sendForEver(lies.data(undefined, 4711)));
     const aborter = new AbortController();
     const asked = liar.guest.exec({ ...exec, id: 'flooded', argv: ['true'] }, { signal: aborter.signal });

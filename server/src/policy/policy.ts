@@ -9,11 +9,11 @@
  * - A backend asks for the *runtime* and the *image*, in `validate` and again where it makes or starts
  *   something. What an earlier server was allowed to make and this one is not does not start again; it can
  *   still be read, exported and removed.
- * - The control plane asks for the *limits*, where it plans a sandbox, forks one or changes one. A snapshot or
- *   fork with limits beyond a maximum is refused, so that no client gets less than it asked for. A sandbox
- *   that exists already and is started again gets its limits lowered to the maximum instead, its disk excepted: what
- *   is on it is there. One that wakes from a pause goes on with the limits that its processes have. The timeout
- *   of every sandbox is lowered when the server starts, and counts from then.
+ * - The control plane asks for the *limits*, where it plans a sandbox, forks one or changes one. A snapshot
+ *   or fork with limits beyond a maximum is refused, so that no client gets less than it asked for. A sandbox
+ *   that exists already and is started again gets its limits lowered to the maximum instead, its disk
+ *   excepted: what is on it is there. One that wakes from a pause goes on with the limits that its processes
+ *   have. The timeout of every sandbox is lowered when the server starts, and counts from then.
  *
  * The runtime `process` isolates nothing: who runs code in it is root on the host. It exists only in a server
  * that was started with `--allow-process` and names it in `--allow-runtime`, and then for admin keys alone.

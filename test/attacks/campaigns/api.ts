@@ -83,7 +83,7 @@ interface Side {
   ids: string[];
   /** What this tenant's own requests name. */
   words: string[];
-  /** What nobody else may be told. */
+  /** Secrets that no other project may see. */
   secrets: string[];
   /** Ids of others that it has guessed: its own events and errors repeat them. */
   known: Set<string>;

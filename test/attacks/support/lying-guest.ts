@@ -144,7 +144,7 @@ async function greet(socket: Socket, hello: CborMap = {}): Promise<LyingGuest> {
   return guest;
 }
 
-/** Who dials too often finds nobody listening for a while. */
+/** A guest that dials too often is refused for a while. */
 async function connected(socketPath: string): Promise<Socket> {
   for (;;) {
     const socket = connect(socketPath);

@@ -303,7 +303,7 @@ describe('a platform that is away', () => {
     expect((await changes[Symbol.asyncIterator]().next()).value).toMatchObject({ id, phase: 'failed' });
   });
 
-  it('is told apart from one that is set up wrongly, and from one that is not there any more', async () => {
+  it('differs from one that is set up wrongly, and from one that is not there any more', async () => {
     const closed = vi.fn<() => Promise<void>>(async () => {});
     const wrong = platformsBackend({
       platforms: [
