@@ -183,7 +183,7 @@ async function throughput({ report }: Bench, cay: Cay): Promise<void> {
   for (const client of all) client.close();
 }
 
-/** Everybody at once, for a while, doing what clients do. */
+/** All clients at once, for a while, doing what clients do. */
 async function crowd({ report }: Bench, cay: Cay): Promise<void> {
   const address = await addressOf(cay);
   const all = await clients(address, CROWD, 20);

@@ -44,7 +44,7 @@ export async function benchE2b({ report, open }: Bench): Promise<void> {
   try {
     const samples = { theirs: [] as number[], ours: [] as number[], more: [] as number[] };
     for (let index = -WARM_UP; index < ROUNDS; index++) {
-      // Whoever comes first pays for what the machine did before, so they take turns at that.
+      // The first of the two pays for what the machine did before, so they take turns.
       const first = index % 2 === 0 ? await timed(theirs) : await timed(ours);
       const second = index % 2 === 0 ? await timed(ours) : await timed(theirs);
       if (index < 0) continue;

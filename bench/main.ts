@@ -1,5 +1,5 @@
 /**
- * Measures Cay beside the tools it stands on, in one run on one machine, and prints ratios as well
+ * Measures Cay beside the tools it uses, in one run on one machine, and prints ratios as well
  * as figures: absolute times swing with the machine, ratios much less.
  *
  *     npm run bench                     everything but kubernetes
@@ -42,7 +42,7 @@ const SECTIONS = {
   kubernetes: benchKubernetes,
 } as const;
 
-/** The first time, this one builds a whole cluster: too much for somebody who asks for everything. */
+/** The first run builds a whole cluster: too much for a run of all benchmarks. */
 const ONLY_BY_NAME = ['kubernetes'];
 
 const asked = process.argv.slice(2).filter((argument) => !argument.startsWith('-'));

@@ -143,7 +143,7 @@ function parameterTable(parameters: readonly Parameter[]): string {
   return table(['parameter', 'in', 'type', ''], rows);
 }
 
-/** Media types that carry the same are told together. */
+/** Media types that carry the same are listed together. */
 function contents(content: Content): string {
   const byType = new Map<string, string[]>();
   for (const [media, { schema }] of Object.entries(content)) {
@@ -223,7 +223,7 @@ function inline(schema: Schema): string {
   return `{ ${fields.join(', ')} }`;
 }
 
-/** The bounds of a number that somebody set; those of every safe integer say nothing. */
+/** The bounds of a number that the schema sets; those of every safe integer say nothing. */
 function range({ type, minimum, maximum }: Schema): string {
   if (type !== 'integer' && type !== 'number') return '';
   const from = minimum === undefined || minimum === Number.MIN_SAFE_INTEGER ? '' : `from ${minimum}`;

@@ -2,13 +2,13 @@
 //!
 //! The server starts runtimes with it, on the host, as root. The tree is mounted `nosuid,nodev`, and with
 //! `--shift` it is an idmapped mount: what belongs to the ids from FROM on disk belongs to those from TO
-//! there, and what is written as those from TO is stored as those from FROM. Nobody else sees the mount, and
-//! it goes with the last process that does.
+//! there, and what is written as those from TO is stored as those from FROM. No other process sees the
+//! mount, and it ends with the last process that does.
 //!
 //! With `--user` there is also a user namespace at that file for the program to join: root there is ROOT. It
 //! belongs to ROOT and not to root of the host, so that what the kernel counts for each user (inotify,
-//! message queues) is counted for ROOT and for nobody above it. Who joins it cannot be given limits from
-//! outside, unless root has CAP_SYS_RESOURCE: `--limit` sets them beforehand.
+//! message queues) is counted for ROOT and for no user above it. A process that has joined it cannot be given
+//! limits from outside, unless root has CAP_SYS_RESOURCE: `--limit` sets them beforehand.
 //!
 //! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, or 127 if the
 //! program cannot be run.
@@ -215,7 +215,7 @@ fn shifting_namespace(Shift { from, to, size }: &Shift) -> io::Result<OwnedFd> {
     mapped_namespace(&format!("{from} {to} {size}\n"))
 }
 
-/// Whoever makes a user namespace owns it, by the effective id; the rights of root are kept meanwhile.
+/// The effective id of its maker owns a user namespace. The capabilities of root are kept meanwhile.
 fn put_own_namespace(User { root, size, at }: &User) -> io::Result<()> {
     become_user(*root, libc::SECBIT_NO_SETUID_FIXUP)?;
     let made = mapped_namespace(&format!("0 {root} {size}\n"));

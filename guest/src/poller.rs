@@ -81,7 +81,7 @@ impl Token {
 /// What a descriptor is ready for.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// Whose it is.
+    /// The token that the descriptor was added with.
     pub token: Token,
     /// Reading will not block (or there is an error to be read).
     pub readable: bool,

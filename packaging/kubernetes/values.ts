@@ -153,7 +153,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
   ),
 };
 
-/** What the manifests say, and the chart's values are until somebody changes them. */
+/** The values of the manifests, and the defaults of the chart's values. */
 export const DEFAULTS = Object.fromEntries([
   ['namespace', 'cay'],
   ...Object.entries(VALUES).map(([name, value]) => [name, value.default]),

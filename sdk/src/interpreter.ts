@@ -110,12 +110,12 @@ export class Interpreter {
     return list.contexts;
   }
 
-  /** A context of its own: its variables are nobody else's. */
+  /** A new context with its own variables. */
   createContext({ signal, ...request }: CallOptions & CreateCodeContext = {}): Promise<CodeContext> {
     return this.#json('POST', '/contexts', { signal, json: request });
   }
 
-  /** Begins it anew, without what it had. */
+  /** Restarts its process, without its variables. */
   async restart(context: CodeContext | string, options: CallOptions = {}): Promise<void> {
     await this.#json('POST', `/contexts/${idOf(context)}/restart`, options);
   }

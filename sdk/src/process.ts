@@ -57,7 +57,7 @@ export class Process implements AsyncDisposable {
     this.id = started.id;
     this.pid = started.pid;
     this.ended = new Promise((resolve, reject) => (this.#settle = { resolve, reject }));
-    // Whoever does not ask for the end does not want to hear that it is unknown.
+    // A caller that does not await `ended` must get no unhandled rejection.
     this.ended.catch(() => {});
     socket.addEventListener('message', ({ data }: { data: unknown }) => {
       if (typeof data === 'string') this.#take(JSON.parse(data) as ExecEvent);

@@ -32,7 +32,7 @@ describe('Sandbox', () => {
     await expect(Sandbox.connect(id, server)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('is told beforehand what would become of it', async () => {
+  it('is validated beforehand, part by part', async () => {
     expect(await Sandbox.validate({}, server)).toEqual({ ok: true, platform: 'memory', problems: [] });
     const { ok, problems } = await Sandbox.validate(
       { template: 'nothing', runtime: 'warp', platform: 'memory' },
@@ -91,7 +91,7 @@ describe('Sandbox', () => {
     expect((await sandbox.refresh()).labels).toEqual({ a: 'b' });
   });
 
-  it('is removed without waiting when nobody needs to know when', async () => {
+  it('is removed in the background if the caller does not wait', async () => {
     const sandbox = await Sandbox.create({}, server);
     await sandbox.kill({ wait: false });
     await expect
@@ -346,7 +346,7 @@ describe('a sandbox that runs one job', () => {
     await expect(sandbox.wait({ command: 'none' })).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('is waited for within a time, and until somebody gives up', async () => {
+  it('is waited for until a timeout, and until the caller aborts', async () => {
     await using sandbox = await Sandbox.create({ cmd: ['sleep', '1000'] }, server);
     expect(await sandbox.wait({ timeoutMs: 20 })).toMatchObject({
       outcome: 'timed_out',

@@ -94,7 +94,7 @@ export class Sandbox implements AsyncDisposable {
   /** Agent tools: `sandbox.tools.grep({ pattern: 'TODO' })`. */
   readonly tools: ToolBox;
   readonly #transport: Transport;
-  /** What the server said last; `refresh` asks anew. */
+  /** The last answer of the server; `refresh` asks again. */
   info: SandboxInfo;
 
   private constructor(transport: Transport, info: SandboxInfo) {
@@ -204,7 +204,7 @@ export class Sandbox implements AsyncDisposable {
     );
   }
 
-  /** Starts a command that nobody waits for. */
+  /** Starts a command in the background. */
   launch(command: Command, options: RunOptions = {}): Promise<Launched> {
     return this.#json('POST', '/commands', callOf(command, options));
   }
@@ -241,8 +241,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Waits for the end of a command: `completed` with the end that it had, `timed_out`, or `lost` if nobody
-   * can know any more. Goes on over lost connections and servers that are started anew.
+   * Waits for the end of a command: `completed` with the end that it had, `timed_out`, or `lost` if the
+   * end is unknown. Reconnects when the connection is lost or the server restarts.
    */
   wait(options: WaitOptions = {}): Promise<Waited> {
     return waitForCommand(this.#transport, this.#base, options);
@@ -404,7 +404,7 @@ export class Sandbox implements AsyncDisposable {
     return this.#json('GET', '/tree', options);
   }
 
-  /** Puts it to rest. Whoever needs it wakes it. */
+  /** Pauses it. The next call that needs it wakes it. */
   async pause({ signal, ...request }: CallOptions & PauseSandbox = {}): Promise<SandboxInfo> {
     return (this.info = await this.#json<SandboxInfo>('POST', '/pause', { signal, json: request }));
   }

@@ -69,7 +69,7 @@ describe('a sandbox that is taken back and forth', () => {
     await Promise.all(children.map((child) => child.kill()));
   });
 
-  it('rests and wakes, and is kept from resting by a lease', async () => {
+  it('pauses and wakes, and a lease prevents a pause', async () => {
     await using sandbox = await Sandbox.create({}, server);
     expect(await sandbox.pause()).toMatchObject({ state: 'paused', pausedAs: 'frozen' });
     expect((await sandbox.resume()).state).toBe('active');

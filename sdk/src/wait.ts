@@ -1,6 +1,6 @@
 /**
- * Waiting for a command for as long as it takes: the server answers within a minute, and is asked again. A
- * connection that is lost, and a server that is started anew, are waited for too.
+ * Waiting for a command for as long as it takes: the server answers within a minute, and is asked again.
+ * The client reconnects when the connection is lost or the server restarts.
  */
 import { CayError, isCayError } from './protocol/error.ts';
 import type { SandboxStatus, Waited } from './protocol/index.ts';

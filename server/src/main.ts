@@ -135,7 +135,7 @@ async function declarationsOf(
     import('./settings/policy-of.ts'),
     import('./settings/cluster-of.ts'),
   ]);
-  // What all sandboxes stand on is the same whatever the guest comes in.
+  // The objects that all sandboxes share do not depend on the image of the guest.
   const env = withSandbox ? process.env : { CAY_KUBERNETES_GUEST_IMAGE: 'none', ...process.env };
   const resolved = resolveSettings({}, env);
   const on = await clusterSettings({

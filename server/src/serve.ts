@@ -115,7 +115,7 @@ export interface RunningServer {
   noteError(error: unknown): void;
   /** Logs and counts a failure that nothing had caught, and tells the server's health of it. */
   noteUnhandled(error: unknown): void;
-  /** Tells whoever reads events what a sweep took away. */
+  /** Writes an event for each orphan that a sweep removed. */
   noteSwept(orphans: Orphan[]): void;
   close(): Promise<void>;
 }
@@ -146,7 +146,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const server = tls
       ? createHttpsServer({ ...checking, cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) })
       : createHttpServer(checking);
-    // What goes wrong before there is somebody to tell is told then.
+    // Errors that come before `noteError` is set are collected, and noted then.
     const early: unknown[] = [];
     let noteError: (error: unknown) => void = (error) => early.push(error);
     const failed = (where: string) => (error: unknown) => {

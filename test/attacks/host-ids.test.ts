@@ -171,7 +171,7 @@ onEachPlatform('host ids of sandboxes', ({ name: runtime, start }) => {
       stdout: '',
       stderr: expect.stringContaining('Permission denied'),
     });
-    // Also where somebody has opened all directories on the way.
+    // Also if all directories above are open to every user.
     const pool = join(target.dataDir, 'engine/storage/pool');
     const way = [pool, join(pool, 'trees')];
     for (const path of way) chmodSync(path, 0o755);

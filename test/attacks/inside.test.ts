@@ -129,7 +129,7 @@ onEachPlatform('code in a sandbox', (platform) => {
       await requireOthersWell();
     });
 
-    it('makes pipes of the files that accounts are in, and hangs nobody', async () => {
+    it('makes pipes of the files that accounts are in, and no call hangs', async () => {
       const { alice } = target;
       const pipes = (link: string) =>
         `for f in passwd group; do rm -f /etc/$f; mkfifo /var/tmp/$f; ${link}; done; ${CUT}`;
@@ -150,7 +150,7 @@ onEachPlatform('code in a sandbox', (platform) => {
           })
           .catch(() => {});
         await requireOthersWell();
-        // Whoever starts programs in it reads them again.
+        // A start reads these files again.
         await alice.call('POST', `/v1/sandboxes/${id}/stop`, { body: { graceMs: 0 } });
         const started = await alice.call('POST', `/v1/sandboxes/${id}/start`, {
           body: {},

@@ -131,7 +131,7 @@ onEachPlatform('a guest that lies', (platform) => {
     expect(grownBytes).toBeLessThan(200 * MiB);
   });
 
-  it('keeps nobody waiting by frames that mean nothing', { timeout: 60_000 }, async () => {
+  it('makes no caller wait by frames that mean nothing', { timeout: 60_000 }, async () => {
     const floods = [
       frames(FRAME.end, 99_999, Buffer.alloc(0), 20_000),
       frames(FRAME.credit, 77, Buffer.alloc(4), 20_000),

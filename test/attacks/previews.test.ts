@@ -131,7 +131,7 @@ onEachPlatform('previews', (platform) => {
       }
     });
 
-    it('that answers before the request is read, or with too long or too short a length, harms nobody', async () => {
+    it('that answers before the request is read, or with too long or too short a length, harms no other request', async () => {
       await answers('HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhi');
       expect((await send(way())).status).toBe(200);
       await answers(`${OK}HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond`);

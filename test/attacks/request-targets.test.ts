@@ -1,5 +1,5 @@
 /**
- * Requests of strangers whose targets, hosts and framings HTTP does not allow.
+ * Requests without a key whose targets, hosts and framings HTTP does not allow.
  *
  * Runs on the memory backend alone: what is tried is refused before any sandbox is reached.
  */
@@ -45,7 +45,7 @@ const send = (lines: string[], body = '', from?: string) =>
     ...(from !== undefined && { from }),
   });
 
-describe('a stranger’s request', () => {
+describe('a request without a key', () => {
   it('whose target is no path gets one clear 400, on every plane', async () => {
     const planes = [
       ['Host: x'],
@@ -85,7 +85,7 @@ describe('a stranger’s request', () => {
     }
   });
 
-  it('that hangs up on an upgrade that was refused takes nobody along', async () => {
+  it('that hangs up on an upgrade that was refused affects no other connection', async () => {
     for (let times = 0; times < 50; times++) {
       const socket = connect(target.port, target.host);
       socket.on('error', () => {});
@@ -180,7 +180,7 @@ describe('labels of E2B’s clients', () => {
 });
 
 describe('signed addresses', () => {
-  it('open while a stranger floods the search for who signed one', async () => {
+  it('open while a client without a key floods the search for the signer', async () => {
     const signed = (path: string) =>
       `/files?path=${path}&signature=${encodeURIComponent(signatureOf(made.envdAccessToken, { path, operation: 'read', user: '' }))}`;
     await target.alice.call('PUT', `/v1/sandboxes/sbx_${made.sandboxID}/files?path=/home/user/a`, {

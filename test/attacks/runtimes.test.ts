@@ -125,7 +125,7 @@ onEachPlatform('a tenant reaches for what an admin may have', (platform) => {
     target = await platform.start({
       flags: [...runtimes, '--max-limit', 'pids=512,cpus=4,timeout=1h,commands=4'],
     });
-    // Somebody with a member's key of the very project in which an admin has such a sandbox.
+    // A member's key of the same project in which an admin has such a sandbox.
     key = (await target.admin.call('POST', '/v1/keys', { body: { name: 'colleague', project: 'default' } }))
       .json.secret;
     member = (method, path, options = {}) =>

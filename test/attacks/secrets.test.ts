@@ -1,7 +1,6 @@
 /**
- * Secrets that tenants hand over, and those that the server gives out, stand nowhere where they can be read
- * by whoever gets hold of the records, the events, the logs or the list of processes. Each is a canary that
- * is looked for everywhere.
+ * Secrets that tenants hand over, and those that the server gives out, are not readable in the
+ * records, the events, the logs or the list of processes. Each is a canary, looked for everywhere.
  */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

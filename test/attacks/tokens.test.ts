@@ -1,6 +1,6 @@
 /**
- * Whoever has lost a key still has what was got with it: access tokens, signed addresses, links. They can be
- * revoked, too.
+ * The holder of a revoked key still has what it got with the key: access tokens, signed addresses, links.
+ * They can be revoked, too.
  */
 import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -32,7 +32,7 @@ async function holdings(target: Target, tenant: Tenant): Promise<Record<string, 
     'an access token': async () =>
       (await status('GET', '/envs', { ...inside, 'x-access-token': envdAccessToken })) === 200,
     'a signed address': async () => (await status('GET', signed, inside)) === 200,
-    // Nobody listens there, which only those are told who may know that there is a port.
+    // No program listens there, and only a client that may know of the port gets that answer.
     'the token of a private port': async () =>
       (await status('GET', `/preview/sbx_${sandboxID}/3000/`, { 'x-cay-preview-token': token })) !== 404,
     'an upload link': async () =>
@@ -79,7 +79,7 @@ onEachPlatform('what was got with a key', (platform) => {
     expect(await opening(held)).toEqual([]);
   });
 
-  it('cannot be revoked by another project, nor by a stranger', async () => {
+  it('cannot be revoked by another project, nor without a key', async () => {
     const held = await holdings(target, target.bob);
     expect((await target.alice.call('POST', '/v1/projects/bob/revoke-tokens')).status).toBe(404);
     expect((await target.alice.call('POST', `/v1/projects/${target.bob.project}/revoke-tokens`)).status).toBe(

@@ -1,4 +1,4 @@
-/** A stranger tries credentials of E2B's clients that are wrong, as fast as its network lets it. */
+/** A client tries wrong credentials of E2B's clients, as fast as its network lets it. */
 import { createHash } from 'node:crypto';
 import { Agent, request as httpRequest } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -107,7 +107,7 @@ describe('a flood of wrong credentials', () => {
       expect((await ask(ATTACKER!, call())).status, label).toBe(200);
       expect((await ask(CLIENT!, call())).status, label).toBe(200);
     }
-    // Others who are wrong are told so.
+    // Wrong credentials from other addresses are refused as wrong, not with 429.
     expect((await ask(CLIENT!, wrong[name]!())).status).not.toBe(429);
   });
 

@@ -120,7 +120,7 @@ export function kernelCases(suite: Suite): void {
     async () => {
       const [box, other] = [await suite.box(), await suite.box()];
       for (const user of ['user', box.strongest]) {
-        // Whoever stops what watches over commands waits for the end of its own.
+        // The command stops its own supervisor, so its end may never come.
         const killing = box.run('kill -STOP -1; kill -9 -1', { user }).catch(() => undefined);
         await Promise.race([killing, sleep(1000)]);
       }

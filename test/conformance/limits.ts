@@ -178,7 +178,7 @@ export function limitCases(suite: Suite): void {
     const root = guest.files(suite.strongest);
     for (const path of ['/etc/file', '/usr/file', '/home/user/file', '/file']) {
       const error = await rejects(root.write(path, Buffer.from('x')), 'permission_denied');
-      // Whoever is not root may be told first that the directory is not theirs.
+      // A user that is not root may get EACCES first, because it does not own the directory.
       expect(suite.strongest === 'root' ? ['EROFS'] : ['EROFS', 'EACCES']).toContain(error.details['errno']);
     }
     for (const path of ['/tmp/file', '/run/file', '/dev/shm/file']) await root.write(path, Buffer.from('x'));

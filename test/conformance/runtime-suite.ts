@@ -294,7 +294,7 @@ export async function runtimeSuite(
       await made.listen();
     });
 
-    it('capture() of a container that is connected to the host rejects with the runtime’s own words, or ends the connection, and both dial anew; and it goes on', async () => {
+    it('capture() of a container that is connected to the host rejects with the runtime’s own words, or ends the connection, and both reconnect; and it goes on', async () => {
       const made = await startedStage();
       const connections = () => promisify(made.server.getConnections.bind(made.server))();
       const how = { imageDir: imageDir(), goOn: true, whileStill: async () => {} };
@@ -311,7 +311,7 @@ export async function runtimeSuite(
         await checkpoints.restore(child.container, how.imageDir);
         expect((await child.hello).readUInt8(4)).toBe(1);
       }
-      // Where it has ended, nobody inside was told: the guest gives up on a greeting that does not come.
+      // Where it has ended, no process inside has noticed: the guest has a timeout for the greeting.
       await expect.poll(connections, { timeout: 20_000 }).toBe(1);
       expect(await runtime.status(made.container.name)).toBe('running');
       await made.deafen();

@@ -1,4 +1,4 @@
-/** The README's tour, line by line in its order, by a stranger: an empty data directory and nothing running. */
+/** The README's tour, line by line, as a new user: an empty data directory and nothing running. */
 import { spawn } from 'node:child_process';
 import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

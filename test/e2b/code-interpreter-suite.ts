@@ -204,7 +204,7 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
 
       await sandbox.restartCodeContext(python);
       expect((await sandbox.runCode('own', { context: python })).error).toMatchObject({ name: 'NameError' });
-      // One that dies takes nobody with it, and begins anew.
+      // A context that dies restarts, and other contexts are not affected.
       const died = await sandbox.runCode('import os\nos.kill(os.getpid(), 9)', { context: python });
       expect(died.error).toMatchObject({ name: 'ContextDied' });
       expect((await sandbox.runCode('"anew"', { context: python })).text).toBe('anew');
@@ -336,7 +336,7 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
       }
     });
 
-    it('is one for each project, and refuses strangers', async () => {
+    it('is one for each project, and refuses keys of other projects', async () => {
       const other = await Sandbox.create(platform().stranger);
       try {
         expect((await other.runCode('1 + 1')).text).toBe('2');

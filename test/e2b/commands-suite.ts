@@ -103,7 +103,7 @@ export function commandsSuite(client: typeof e2b, platform: () => E2bPlatform): 
       await expect(sandbox.commands.connect(999_999)).rejects.toBeInstanceOf(client.NotFoundError);
     });
 
-    it('lets a command go on that nobody listens to any more, however much it says', async () => {
+    it('lets a command go on whose client has disconnected, however much it prints', async () => {
       const handle = await sandbox.commands.run(
         'head -c 20000000 /dev/zero | tr "\\0" x; echo done > /tmp/said',
         { background: true },

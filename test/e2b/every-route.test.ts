@@ -155,7 +155,7 @@ describe('the control plane', () => {
       ({ method, path, name }) => [method.toUpperCase(), path, name] as const,
     ),
   )('%s %s gives another project nothing', async (method, path, name) => {
-    // A list has the stranger's own, which is not what is looked for.
+    // A list has what the other project owns itself (`OWN`).
     const query = QUERY[name]?.() ?? '';
     expect(await send(method, pathOf(path) + query, key(server.bob))).toEqual(OWN[name] ?? refused(404));
   });
@@ -207,7 +207,7 @@ describe("a sandbox's own address", () => {
           expect(await send(method, path, headers), String(given)).toEqual(refused(401));
         }
       }
-      // Whoever names no sandbox either is refused as well, or is not understood to mean one.
+      // A request that names no sandbox is refused as well, where its path is one of envd's.
       if (/^\/(process|filesystem|files)/.test(path))
         expect(await send(method, path, typed(path))).toEqual(refused(401));
     },

@@ -133,7 +133,7 @@ export function filesSuite(
       );
     });
 
-    it('notes metadata with a file, and forgets them when it is written anew', async (test) => {
+    it('notes metadata with a file, and forgets them when it is written again', async (test) => {
       if (!attributes) {
         await expect(sandbox.files.write('noted', 'x', { metadata: { author: 'me' } })).rejects.toThrow(
           /^501: /,

@@ -41,7 +41,7 @@ describe.skipIf(why)("E2B's client across a restart of the server", () => {
       async () =>
         (await sandbox.files.exists('answer')) && (await sandbox.files.read('answer')) === 'still here\n',
     );
-    // What nobody listens to any more does not wait for somebody who does.
+    // A command whose client has disconnected does not wait for a reader.
     await sandbox.commands.run('echo go > /tmp/go');
     await eventually(() => sandbox.files.exists('/tmp/said'));
     await sandbox.kill();

@@ -91,7 +91,7 @@ export function sandboxesSuite(client: typeof e2b, platform: () => E2bPlatform):
       expect(await sandbox.kill()).toBe(false);
     });
 
-    it('kills a sandbox, and whoever waits for a command in it is told', async () => {
+    it('kills a sandbox, and a client that waits for a command in it gets an error', async () => {
       const sandbox = await create();
       const waiting = sandbox.commands.run('sleep 1000', { timeoutMs: 0 }).catch((error: unknown) => error);
       await eventually(async () => (await sandbox.commands.list()).length === 1);
@@ -173,7 +173,7 @@ export function sandboxesSuite(client: typeof e2b, platform: () => E2bPlatform):
       expect(
         (await sandbox.commands.run('(exec 3<>/dev/tcp/1.1.1.1/80) 2>/dev/null || echo none')).stdout,
       ).toBe('none\n');
-      // What it has already can be asked for anew; nothing else can.
+      // An update to the network that it has already is accepted; no other is.
       await sandbox.updateNetwork({ denyOut: [client.ALL_TRAFFIC] });
       await expect(sandbox.updateNetwork({ allowOut: ['example.com'] })).rejects.toThrow(/^501: /);
       await expect(

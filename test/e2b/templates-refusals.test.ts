@@ -1,4 +1,4 @@
-/** What nobody gets from the routes for templates. */
+/** What the routes for templates refuse. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { memoryServer } from '../support/memory-server.ts';
 

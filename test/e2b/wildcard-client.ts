@@ -1,5 +1,5 @@
 /**
- * A program of somebody who has moved: E2B's client, an environment, and nothing that knows of us. Prints
+ * A program that has moved from E2B: E2B's client, an environment, and nothing that knows of us. Prints
  * what it saw.
  */
 import './localhost-names.ts';

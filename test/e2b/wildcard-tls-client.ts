@@ -1,5 +1,5 @@
 /**
- * A program of somebody who has moved and knows the domain alone: code, a template with files, and an
+ * A program that has moved from E2B and knows the domain alone: code, a template with files, and an
  * application. Prints what it saw.
  */
 import { Sandbox, Template, waitForPort } from '@e2b/code-interpreter';

@@ -81,7 +81,7 @@ describe.skipIf(why).for(['runc', 'runsc'] as const)('the code interpreter on %s
     });
   });
 
-  it('has contexts that are apart, and can be interrupted, begun anew and removed', async () => {
+  it('has contexts that are apart, and can be interrupted, restarted and removed', async () => {
     const { interpreter } = sandbox;
     const context = await interpreter.createContext({ cwd: '/tmp' });
     expect(context).toMatchObject({ language: 'python', cwd: '/tmp' });
@@ -136,7 +136,7 @@ describe.skipIf(why).for(['runc', 'runsc'] as const)('the code interpreter on %s
     await Promise.all([fork!.kill(), later.kill()]);
   });
 
-  it('begins anew after the sandbox was stopped', { timeout: 60_000 }, async () => {
+  it('restarts after the sandbox was stopped', { timeout: 60_000 }, async () => {
     await sandbox.stop({ graceMs: 0 });
     await expect(sandbox.runCode('1')).rejects.toMatchObject({ code: 'failed_precondition' });
     await sandbox.start();

@@ -68,7 +68,7 @@ describe.skipIf(reason !== undefined)(
       for (const name of readdirSync(directory)) if (name.startsWith('fill-')) rmSync(join(directory, name));
     }
 
-    it('is told, the server goes on, and when there is room again nothing is missing', async () => {
+    it('is reported, the server goes on, and when there is room again nothing is missing', async () => {
       const { id } = (await call('POST', '/v1/sandboxes', {})).json as { id: string };
       const before = (await call('GET', '/v1/events')).json.last as number;
       fill();

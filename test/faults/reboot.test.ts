@@ -46,7 +46,7 @@ describe.skipIf(reason !== undefined)(
       writeFileSync(BOOT_ID, `boot ${Math.random()}\n`);
     }
 
-    it('leaves files, snapshots and what was hibernated, and nothing is told to run that does not', async () => {
+    it('leaves files, snapshots and what was hibernated, and no sandbox that has ended is shown as running', async () => {
       writeFileSync(BOOT_ID, 'the first boot\n');
       installation = await openInstallation('runc', { env: { CAY_BOOT_ID_FILE: BOOT_ID } });
       await installation.start();

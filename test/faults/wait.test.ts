@@ -1,6 +1,6 @@
 /**
- * Whoever waits for a command goes on when the server is killed, and learns the end from the next one, also
- * if it came while there was none.
+ * A client that waits for a command reconnects when the server is killed, and gets the end from the next
+ * server, also if the command ended while no server ran.
  */
 import { createServer, type AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -27,7 +27,7 @@ describe.skipIf(reason !== undefined)(
       const create = (cmd: string[]) => Sandbox.create({ cmd }, connection);
       const [later, meanwhile, removed] = await Promise.all([
         create(waitsFor('/home/user/go', 7)),
-        // Nobody is there to let it go on while there is no server, so the time does it.
+        // Without a server no client can let it go on, so a timer does.
         create(['sh', '-c', 'until [ -e /home/user/go ]; do sleep 0.02; done; sleep 0.5; exit 9']),
         create(waitsFor('/never', 0)),
       ]);

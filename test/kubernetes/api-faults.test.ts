@@ -190,7 +190,7 @@ describe.skipIf(why !== undefined)('an API server', () => {
     expect(patches).toBeGreaterThan(40);
   });
 
-  it('that has forgotten where a watch was is listed anew, and nothing is missed', async () => {
+  it('that has forgotten where a watch was is listed again, and nothing is missed', async () => {
     const path = `/api/v1/namespaces/${namespace}/configmaps`;
     const labels = { mirrored: 'yes' };
     const create = (name: string) =>

@@ -1,6 +1,6 @@
 /**
- * What code in a pod, whoever asks for one, and whoever has the server's account try against the node, its
- * neighbours and the cluster.
+ * Attacks on the node, its neighbours and the cluster: by code in a pod, by a client that asks for one, and
+ * by an intruder with the server's account.
  */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';

@@ -255,7 +255,7 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
     expect(Date.now() - startedAt).toBeGreaterThan(5_000);
   });
 
-  it('has the cluster end what nobody renews', async () => {
+  it('has the cluster end sandboxes whose lease is not renewed', async () => {
     const backend = await open({ leaseSeconds: 60 });
     const { id, done } = await pretend(backend);
     await backend.close();
@@ -371,7 +371,7 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
     }
   });
 
-  it('keeps one pool as the settings say, and has the cluster end it when nobody renews it', async () => {
+  it('keeps one pool as the settings say, and the cluster ends it when its lease is not renewed', async () => {
     const listed = async (plural: string) => {
       const path = `/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/${namespace}/${plural}`;
       return (await api.get<List<KubernetesObject & { spec: { replicas: number } }>>(path)).items;

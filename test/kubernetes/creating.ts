@@ -1,6 +1,6 @@
 /**
- * A server that does one thing to one sandbox, and is killed meanwhile, by a fault point or by whoever
- * started it.
+ * A server that does one thing to one sandbox, and is killed meanwhile, by a fault point or by its
+ * parent.
  */
 import { agentSandboxBackend } from '../../server/src/backends/kubernetes/agent-sandbox/agent-sandbox.ts';
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';

@@ -101,7 +101,7 @@ describe.skipIf(why !== undefined)('guests that are reached directly', () => {
       end: unknown;
     }>;
 
-  /** Whether somebody is connected to the port of the guest, as the pod sees it. */
+  /** Whether the port of the guest has a connection, as the pod sees it. */
   async function isDirect(id: SandboxId): Promise<boolean> {
     const { stdout } = await runIn(id, 'cat /proc/net/tcp /proc/net/tcp6');
     return new RegExp(`:${DIRECT_PORT.toString(16)} \\S+ 01 `, 'i').test(stdout);
@@ -114,7 +114,7 @@ describe.skipIf(why !== undefined)('guests that are reached directly', () => {
       .toBe('removed');
   }
 
-  it('are reached by exec where the network does not let the server through, which is told once', async () => {
+  it('are reached by exec where the network blocks the server, which is logged once', async () => {
     // To a bridge that leads nowhere: what is sent there is lost.
     const halves = ['10.88.0.0/17', '10.88.128.0/17'];
     const [nsenter, ...enter] = cluster.enter as [string, ...string[]];

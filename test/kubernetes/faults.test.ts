@@ -59,7 +59,7 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster whose parts fail
     expect(await backend.observe(id)).toMatchObject({ phase: 'ready', incarnation: 1 });
   });
 
-  it('tells of a pod that somebody deletes, and starts the sandbox afresh when asked', async () => {
+  it('reports a pod that was deleted from outside, and starts the sandbox again when asked', async () => {
     const { id, guest } = await make();
     const running = drain(await guest.exec({ ...exec, id: 'sleep', argv: ['sleep', '600'] }));
     const aborter = new AbortController();
@@ -89,8 +89,8 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster whose parts fail
     expect(await run('before')).toBe(0);
     await cluster.hold('kubelet');
     try {
-      // Its streams end with it; whoever asks meanwhile is told that the guest is not to be reached, in
-      // seconds.
+      // Its streams end with it; a call meanwhile is rejected within seconds, because the guest cannot be
+      // reached.
       await expect(run('meanwhile')).rejects.toMatchObject({ code: 'unavailable' });
       expect((await backend.observe(id)).phase).toBe('ready');
     } finally {

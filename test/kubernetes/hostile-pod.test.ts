@@ -1,6 +1,6 @@
 /**
- * A program in a pod that has taken the guest's place, over the real exec stream: whoever asks it gets a
- * typed error in bounded time and memory, nobody else notices, and it is removed like any other.
+ * A program in a pod that has taken the guest's place, over the real exec stream: a caller gets a
+ * typed error in bounded time and memory, other sandboxes are not affected, and it is removed like any other.
  */
 import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
@@ -93,7 +93,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     await cluster?.stop();
   });
 
-  /** Has every connection from now on be told this. */
+  /** Plays this script to every connection from now on. */
   async function tell(...steps: Buffer[]): Promise<void> {
     const text = lies.script(...steps).toString('base64');
     const inPod = (...argv: string[]) => execIn(client, { namespace: NAMESPACE, pod: liar.pod, argv });
@@ -144,7 +144,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     }
   }
 
-  /** What was begun is followed over connections for as long as somebody wants it. */
+  /** A command that was started is followed over reconnects until the caller aborts. */
   const run = async (patienceMs = ANSWER_MS) => {
     const signal = AbortSignal.timeout(patienceMs);
     return drain(await liar.guest.exec({ ...exec, id: newId('cmd'), argv: ['true'] }, { signal }));
@@ -215,7 +215,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     expect(['unavailable', 'deadline_exceeded']).toContain(code);
   });
 
-  it('that floods what nobody asked for harms nobody, and is removed as fast', async () => {
+  it('that sends a flood of unrequested frames harms no other sandbox, and is removed as fast', async () => {
     await tell(lies.asked('exec'), lies.sendForEver(lies.data(undefined, 4711)));
     const aborter = new AbortController();
     const asked = liar.guest.exec({ ...exec, id: 'flooded', argv: ['true'] }, { signal: aborter.signal });

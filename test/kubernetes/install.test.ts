@@ -150,7 +150,7 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
     }
   });
 
-  it('reaches its sandboxes directly, and lets in nobody else', async () => {
+  it('reaches its sandboxes directly, and no other client can', async () => {
     const pod = await readyPod();
     const cay = await onNode(pod);
     await cay('cay', 'create', '--name', 'direct');

@@ -81,7 +81,7 @@ describe.skipIf(why !== undefined)('a server that runs jobs on a cluster', () =>
     expect(await api.names(NAMESPACE)).toEqual([]);
   });
 
-  it('says that a command is lost whose pod somebody deletes', async () => {
+  it('says that a command is lost when its pod is deleted from outside', async () => {
     await using sandbox = await claim('sleep 1000');
     const waiting = sandbox.wait({ timeoutMs: 120_000 });
     const [pod] = await api.pods(NAMESPACE, sandbox.id as SandboxId);

@@ -80,7 +80,7 @@ describe.skipIf(why !== undefined)('a sandbox that its cluster takes away', () =
   };
   const lastOf = (id: SandboxId) => seen.findLast((each) => each.id === id);
 
-  it('with a node that does not answer is told so, and is as it was when the node is back', async () => {
+  it('with a node that does not answer is reported, and is as it was when the node is back', async () => {
     const id = await make();
     await cluster.hold('kubelet');
     try {
@@ -112,7 +112,7 @@ describe.skipIf(why !== undefined)('a sandbox that its cluster takes away', () =
     );
   });
 
-  it('by an eviction is told so, and can be started afresh', async () => {
+  it('by an eviction is reported, and can be started again', async () => {
     const id = await make();
     const [pod] = await api.pods(NAMESPACE, id);
     const { name } = pod!.metadata;
@@ -127,7 +127,7 @@ describe.skipIf(why !== undefined)('a sandbox that its cluster takes away', () =
     expect(await run(id)).toBe(0);
   });
 
-  it('for a pod that matters more is told so', async () => {
+  it('for a pod of higher priority is reported', async () => {
     await api.create('/apis/scheduling.k8s.io/v1/priorityclasses', {
       apiVersion: 'scheduling.k8s.io/v1',
       kind: 'PriorityClass',

@@ -131,7 +131,7 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
     expect(await api.names(namespace)).toEqual([]);
   });
 
-  it('finds every sandbox again after a start, without being told whose it is', async () => {
+  it('finds every sandbox again after a start, without the id of its project', async () => {
     const first = await open();
     const [one, other] = [await begin(first, red), await begin(first, blue)];
     const next = await open();
@@ -218,7 +218,7 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
     },
   );
 
-  it('leaves alone a namespace of that name that is somebody else’s', async () => {
+  it('leaves alone a namespace of that name that has another owner', async () => {
     const backend = await open();
     const foreign = projectNamespace(namespace, red);
     await api.createNamespace(foreign);

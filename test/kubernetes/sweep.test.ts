@@ -1,4 +1,4 @@
-/** What was left behind in a real cluster is found and taken away, and nobody else's. */
+/** Orphans in a real cluster are found and removed, and no objects of other owners. */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { agentSandboxBackend } from '../../server/src/backends/kubernetes/agent-sandbox/agent-sandbox.ts';
@@ -98,7 +98,7 @@ describe.skipIf(why !== undefined)('a sweep of a cluster', () => {
   ] as const)('finds pods and claims that nothing keeps, and only its own: %s', async ([, kind]) => {
     const makers = [await open(kind), await open(kind, { installation: 'other' })] as const;
     const kept = await begin(makers[0]);
-    /** A pod that belongs to nobody. */
+    /** A pod without an owner. */
     const begun = kind === JOBS ? await Promise.all(makers.map(begin)) : [newId('sbx'), newId('sbx')];
     const [lost, foreign] = begun as [SandboxId, SandboxId];
     // They sweep now and then by themselves.

@@ -135,7 +135,7 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     expect((await api.names(namespace)).filter((name) => name.startsWith('secrets/'))).toEqual([]);
   });
 
-  it('puts back what somebody has changed or removed, and what is no longer asked for is taken out', async () => {
+  it('restores what was changed or removed from outside, and removes what is obsolete', async () => {
     const keeping = keep(objects(), 100);
     await keeping.ready();
     await api.patch(`/api/v1/namespaces/${namespace}`, {

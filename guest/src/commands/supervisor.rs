@@ -76,7 +76,7 @@ pub struct Shared {
     pub streams: [i32; 3],
     /// They are a terminal to be controlled.
     pub pty: bool,
-    /// The guest is not PID 1, whose end would be everybody's: a supervisor left over would hold its
+    /// The guest is not PID 1, whose end would kill all processes: an orphaned supervisor would hold its
     /// descriptors.
     pub dies_with_guest: bool,
     /// Become the user.

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 
 /// The longest message that is read. A question of 255 bytes with every usual option is far below.
 pub const MAX_MESSAGE: usize = 1232;
-/// How long a program may keep an answer, in seconds. The address stands for the name for longer than that.
+/// How long a program may keep an answer, in seconds. The address is mapped to the name for longer than that.
 pub const TTL: u32 = 30;
 
 const HEADER: usize = 12;
@@ -69,7 +69,7 @@ pub enum Record<'a> {
 /// Why there is no question to answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Bad {
-    /// Nobody to answer: too short, or an answer itself.
+    /// No question to answer: too short, or an answer itself.
     Drop,
     /// The answer is this whole message.
     Answer(Vec<u8>),
@@ -155,7 +155,7 @@ impl Question {
     pub fn answer(&self, code: Code, record: Record<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER + self.wire.len() + 300);
         out.extend(self.id.to_be_bytes());
-        // An answer of whoever knows, to a client that may have asked for recursion, which is available.
+        // Authoritative. Recursion is available, and desired if the client said so.
         out.extend([0x84 | u8::from(self.recursion), 0x80 | code as u8]);
         let records = u16::from(record != Record::None);
         for count in [1, records, 0, u16::from(self.extended)] {

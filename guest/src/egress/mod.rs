@@ -70,7 +70,7 @@ impl Drop for Counted {
 pub struct Egress {
     /// Where connections are redirected to, if they are.
     pub redirect: Option<Redirect>,
-    /// Which address stands for which name.
+    /// Which address is mapped to which name.
     pub names: Names,
     /// The name server, while egress is on.
     pub resolver: Option<Resolver>,

@@ -1,4 +1,4 @@
-//! Which address stands for which name.
+//! Which address is mapped to which name.
 //!
 //! An address is used again as late as possible, because programs keep addresses longer than they should.
 //! Even then nothing is reached that should not be: the server checks the name, not the address.
@@ -41,7 +41,7 @@ impl Names {
         }
     }
 
-    /// The address that stands for a name, from now on if it had none.
+    /// The address that is mapped to a name, from now on if it had none.
     pub fn assign(&mut self, name: &str) -> Ipv4Addr {
         if let Some(index) = self.by_name.get(name).copied() {
             self.touch(index);
@@ -71,12 +71,12 @@ impl Names {
         self.by_name.get(name).map(|index| self.address(*index))
     }
 
-    /// Whether the address is of the range, whether or not it stands for a name now.
+    /// Whether the address is of the range, whether or not it is mapped to a name now.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         u32::from(address).wrapping_sub(self.base) < RANGE
     }
 
-    /// The name that an address stands for.
+    /// The name that an address is mapped to.
     pub fn name_of(&mut self, address: Ipv4Addr) -> Option<Rc<str>> {
         let index = u32::from(address).wrapping_sub(self.base);
         let name = self.by_index.get(&index)?.name.clone();

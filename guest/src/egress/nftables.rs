@@ -37,10 +37,10 @@ const DESTINATION: u32 = 16;
 const ACCEPT: u32 = 1;
 const TCP_RESET: u32 = 1;
 
-/// Assigns packets of TCP that are not for 127.0.0.0/8 to the socket there, and refuses them if nobody
-/// listens.
+/// Assigns packets of TCP that are not for 127.0.0.0/8 to the socket there, and refuses them if it
+/// does not listen.
 pub fn assign_to(address: Ipv4Addr, port: u16) -> Result<(), i32> {
-    // A kernel that cannot refuse before routing lets them pass to whoever listens on that port.
+    // A kernel that cannot refuse before routing lets them pass to the program that listens on that port.
     send_rules(address, port, true).or_else(|_| send_rules(address, port, false))
 }
 

@@ -30,7 +30,7 @@ pub struct Redirect {
 impl Redirect {
     /// Sets it up, if this is the first process of a sandbox that has no network card, and drops the rights.
     pub fn set_up() -> Option<Redirect> {
-        // Anywhere else these would be somebody else's network.
+        // Elsewhere the rules would change the network of other processes.
         let alone = std::process::id() == 1 && only_loopback(&fs::read_to_string("/proc/net/dev").ok()?);
         let made = if alone { transparent().ok() } else { None };
         if std::process::id() == 1 {

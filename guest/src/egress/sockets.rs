@@ -102,7 +102,7 @@ pub fn receive_from(fd: &OwnedFd, buffer: &mut [u8]) -> Option<(usize, Ipv4Addr,
     if read < 0 { None } else { Some((read as usize, address, port)) }
 }
 
-/// Sends a datagram, or drops it: whoever asked asks again.
+/// Sends a datagram, or drops it: the client retries.
 pub fn send_to(fd: &OwnedFd, bytes: &[u8], address: Ipv4Addr, port: u16) {
     let raw = to_sockaddr(address, port);
     // SAFETY: bytes and address live for the call.

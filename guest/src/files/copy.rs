@@ -56,8 +56,9 @@ pub fn copy(from: Place, to: Place, path: &[u8], stream: &dyn TaskStream) -> Res
     finish(&chain.top(), &stat).doing("copy", path)
 }
 
-/// A directory with a mode that no other has: whoever owns the one around it could put another in its place,
-/// which would then be filled and given away. It gets its own mode when it is complete.
+/// Makes a directory with a mode that no other has. The owner of its parent could swap another directory in,
+/// which would then be filled and given away; the mode tells the two apart. The directory gets its own mode
+/// when it is complete.
 fn make((directory, name): Place) -> io::Result<std::os::fd::OwnedFd> {
     sys::make_directory_at(directory, name, UNFINISHED)?;
     let made = sys::open_at(directory, name, sys::DIRECTORY, 0)?;
@@ -116,7 +117,7 @@ impl Copier<'_> {
     }
 }
 
-/// Whose a copy is to be, and when it was modified last.
+/// Owner and modification time that a copy gets.
 pub struct Given {
     pub uid: u32,
     pub gid: u32,
@@ -129,7 +130,7 @@ impl Given {
     }
 }
 
-/// Gives away a symlink or a pipe that root has just made. Whoever owns the directory could put another file
+/// Gives away a symlink or a pipe that root has just made. The owner of the directory could put another file
 /// in its place meanwhile, a hard link to one of root's for instance. So the name is opened once, and only what
 /// root has made here is given away: a link that has no other name, or a pipe, of which only its owner can make
 /// hard links. gVisor counts two names of every pipe.
@@ -142,7 +143,8 @@ pub fn give((directory, name): Place, kind: u32, given: Given) -> io::Result<()>
     }
     sys::change_owner_held(&made, given.uid, given.gid)?;
     let (seconds, nanoseconds) = given.modified;
-    // gVisor sets times by name alone. Whoever swaps the name by now changes the time of a file, and no more.
+    // gVisor sets times by name alone. A program that swaps the name meanwhile changes the time of a file,
+    // and no more.
     sys::set_modified_held(&made, seconds, nanoseconds)
         .or_else(|_| sys::set_modified_at(directory, name, seconds, nanoseconds))
 }

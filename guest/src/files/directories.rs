@@ -52,7 +52,7 @@ pub fn mkdir(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream
     stream.send(&Value::map([("created", true.into())]))
 }
 
-/// Whether somebody else has made the directory since it was looked for.
+/// Whether another process has made the directory since this one looked for it.
 fn lost_race(path: &FilePath, error: &std::io::Error) -> bool {
     sys::is(error, libc::EEXIST) && matches!(path.stat(true), Ok(stat) if sys::kind(&stat) == libc::S_IFDIR)
 }

@@ -1,4 +1,4 @@
-//! What a whole tree needs beyond what somebody's own files do: its ids as they are inside the sandbox, its
+//! What a whole tree needs beyond what one user's files need: its ids as they are inside the sandbox, its
 //! hard links, attributes and holes. Used on the host, where trees belong to shifted ids.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use super::sys::{self, invalid, shown};
 use super::tar_header::{Attribute, Header};
 use super::xattrs;
 
-/// The user that an id nobody inside can have is shown as, as kernels do.
+/// An id of the host that is not mapped inside is shown as this user, as kernels do.
 const NOBODY: u32 = 65_534;
 /// Bytes of names of files with further links that are remembered. Links to files beyond become files of
 /// their own.
@@ -51,7 +51,7 @@ pub struct LeftOut {
     pub files: u64,
     /// Attributes, because they are too large or the file system has none.
     pub attributes: u64,
-    /// Owners who are nobody inside.
+    /// Owners whose ids are not mapped inside.
     pub owners: u64,
     /// Links that became files of their own.
     pub links: u64,
@@ -133,8 +133,8 @@ impl Unpacking {
         Unpacking { ids, layer: None, left_out: LeftOut::default() }
     }
 
-    /// Gives an entry the ids of the host. Who is nobody inside becomes that in a layer, and is refused
-    /// elsewhere.
+    /// Gives an entry the ids of the host. An id that is not mapped becomes `NOBODY` in a layer, and is
+    /// refused elsewhere.
     pub fn shift(&mut self, header: &mut Header) -> Result<(), Stopped> {
         let owners = (self.ids.outside(header.uid), self.ids.outside(header.gid));
         if self.layer.is_some() && (owners.0.is_none() || owners.1.is_none()) {

@@ -1,4 +1,4 @@
-//! What is told about a file, and `stat`.
+//! The fields that are reported about a file, and `stat`.
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;

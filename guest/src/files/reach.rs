@@ -18,7 +18,7 @@ use super::path::{FilePath, c_string};
 use super::sys::{self, Doing};
 
 const MAX_LINKS: usize = 40;
-/// How often a walk finds that a directory was made by somebody else since it looked.
+/// How many times a walk retries because another process made the directory since it looked.
 const MAX_RACES: usize = 100;
 const KEEP: u32 = u32::MAX;
 /// The mode of a directory between its creation and its change of owner.

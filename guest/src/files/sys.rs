@@ -1,4 +1,4 @@
-//! System calls relative to a directory, as `io::Result`, and how their errors are told.
+//! System calls relative to a directory, as `io::Result`, and the texts of their errors.
 
 use std::ffi::CStr;
 use std::io;
@@ -234,8 +234,8 @@ fn has_no_flag(error: &io::Error) -> bool {
     is(error, libc::EINVAL) || is(error, libc::ENOSYS)
 }
 
-/// The name is taken first by something empty, which one of many can do, and which the rename then replaces:
-/// whoever watches sees a rename.
+/// An empty file or directory claims the name first, which only one of several callers can do. The rename
+/// then replaces it, so watchers see a rename.
 fn rename_onto_claim(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CStr) -> io::Result<()> {
     let is_directory = kind(&stat_at(from_directory, from, false)?) == libc::S_IFDIR;
     if is_directory {

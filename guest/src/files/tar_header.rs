@@ -23,7 +23,7 @@ const PREFIX: (usize, usize) = (345, 155);
 pub struct Header {
     /// `0` file, `1` link, `2` symlink, `5` directory, `6` fifo and so on.
     pub kind: u8,
-    /// As it is in the archive; checked by whoever uses it.
+    /// As it is in the archive, unchecked: the caller checks it.
     pub name: Vec<u8>,
     /// Of a link or symlink.
     pub link: Vec<u8>,

@@ -133,7 +133,7 @@ impl Unpacker {
             if header.kind != b'5' {
                 return Err(refused(header, "it has no name"));
             }
-            // Otherwise the directory belongs to whoever asked.
+            // Without `unpacking` the directory is the caller's own: its attributes stay.
             if self.unpacking.is_some() {
                 self.set_attributes(header, c".", None)?;
                 self.own = Some(self.attributes(header));
@@ -366,7 +366,7 @@ impl Unpacker {
                 .and_then(|parent| sys::open_at(parent.as_raw_fd(), &c_string(last), sys::DIRECTORY, 0))
                 .and_then(|directory| attributes.apply(&directory));
             match finished {
-                // A directory that was there before may be somebody else's; it is used as it is.
+                // A directory that existed before may have another owner; it is used as it is.
                 Err(error)
                     if attributes.existed
                         && (sys::is(&error, libc::EPERM) || sys::is(&error, libc::EACCES)) => {}

@@ -8,7 +8,7 @@
 //! With `--layer ENTRIES` the archive is a layer of an image, of at most that many entries, and unpacked over
 //! what is there: `layer.rs` tells what is different.
 //!
-//! What was left out is told on standard error as one line, `left out: files=1 attributes=0 owners=0
+//! What was left out is printed on standard error as one line, `left out: files=1 attributes=0 owners=0
 //! links=0`; a failure as `code: message`, with exit code 1.
 
 use std::ffi::{CString, OsString};

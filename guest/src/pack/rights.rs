@@ -1,4 +1,4 @@
-//! What a process that reads an archive of somebody else may still do: change files of its root directory.
+//! Drops all rights of a process that reads a foreign archive but one: to change files of its root directory.
 
 const VERSION: u32 = 0x2008_0522;
 const CHOWN: u32 = 1;

@@ -23,7 +23,7 @@ impl TaskStream for StandardStream {
             match sys::write(libc::STDOUT_FILENO, bytes) {
                 Ok(Some(written)) => bytes = &bytes[written..],
                 Ok(None) => wait(libc::STDOUT_FILENO, libc::POLLOUT),
-                // Whoever wanted it is gone.
+                // The reader is gone.
                 Err(libc::EPIPE) => return Err(Stopped::Gone),
                 Err(errno) => return Err(Failure::from_errno(errno, "write the archive").into()),
             }
@@ -51,7 +51,7 @@ impl TaskStream for StandardStream {
     }
 }
 
-/// A pipe that somebody else made may not block by itself.
+/// The parent made the pipe and may have set `O_NONBLOCK`.
 fn wait(fd: RawFd, events: libc::c_short) {
     let mut polled = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one descriptor is passed. Whatever it says, the call that follows finds out.

@@ -59,7 +59,7 @@ pub fn read(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped>
         if pieces % 16 == 0 {
             match bounds.over() {
                 Some(Over::Gone) => return Err(Stopped::Gone),
-                // Whoever reads the start of a huge file does not wait until its lines are counted.
+                // A client that reads the start of a huge file does not wait until its lines are counted.
                 Some(Over::Late) => {
                     counted = false;
                     break;

@@ -3,7 +3,7 @@ import { CayEventSchema } from './event.ts';
 
 /**
  * The audit: every event with its hash, which is over the event itself and over the hash of the one before
- * it. Whoever has noted a hash can tell later that nothing before it was changed.
+ * it. A reader that has noted a hash can check later that nothing before it was changed.
  */
 export const AuditEventSchema = CayEventSchema.extend({
   hash: z.string().describe('In hex.'),

@@ -8,7 +8,7 @@ import { SIGNALS, type Signal } from './signal.ts';
 /**
  * A command is one process tree in a sandbox, with an id, an output log and exactly one end.
  *
- * It belongs to the sandbox, not to whoever started it: clients attach and detach as they like,
+ * It belongs to the sandbox, not to the client that started it: clients attach and detach as they like,
  * and read the log from any offset that is still kept. Offsets count the bytes of all output,
  * stdout and stderr together, in the order in which they were read.
  */
@@ -72,13 +72,13 @@ export type ExecRequest = z.infer<typeof ExecRequestSchema>;
 export const CommandEndSchema = z.discriminatedUnion('kind', [
   /** It returned `exitCode`. */
   z.object({ kind: z.literal('exited'), exitCode: z.int().min(0).max(255) }),
-  /** A signal ended it, for example `SIGSEGV`, or the `SIGTERM` that somebody sent. */
+  /** A signal ended it, for example `SIGSEGV`, or the `SIGTERM` that a client sent. */
   z.object({ kind: z.literal('signalled'), signal: z.string() }),
   /** It ran into its `timeoutMs` and was killed with all its descendants. */
   z.object({ kind: z.literal('timed_out') }),
   /** The sandbox was out of memory and this was the process to go. */
   z.object({ kind: z.literal('oom_killed') }),
-  /** The sandbox went away under it; nobody can know how it ended. */
+  /** The sandbox stopped or was removed before it ended; its end is unknown. */
   z.object({ kind: z.literal('lost'), reason: z.string() }),
 ]);
 export type CommandEnd = z.infer<typeof CommandEndSchema>;

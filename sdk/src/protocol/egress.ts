@@ -224,7 +224,7 @@ export const EgressAttemptSchema = z.object({
 });
 export type EgressAttempt = z.infer<typeof EgressAttemptSchema>;
 
-/** An attempt that waits for somebody to allow it. */
+/** An attempt that waits for an approval. */
 export const EgressApprovalSchema = z.object({
   id: z.string(),
   sandboxId: SandboxIdSchema,

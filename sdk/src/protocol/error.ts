@@ -23,7 +23,7 @@ export const ERRORS = {
   not_found: { status: 404, exitCode: 66, retryable: false },
   /** Something else already has this id, name or path. */
   already_exists: { status: 409, exitCode: 73, retryable: false },
-  /** Another change to the same thing won; look again and decide anew. */
+  /** Another change to the same resource won; read it again and decide again. */
   conflict: { status: 409, exitCode: 75, retryable: true },
   /** The thing is not in a state that allows this. */
   failed_precondition: { status: 412, exitCode: 65, retryable: false },

@@ -20,5 +20,5 @@ export const FileEventSchema = z.object({
   type: z.enum(['created', 'modified', 'removed', 'renamed', 'attributes', 'overflow']),
   path: z.string(),
 });
-/** `overflow` says that events were lost and the tree should be looked at anew. */
+/** `overflow` says that events were lost: read the tree again. */
 export type FileEvent = z.infer<typeof FileEventSchema>;

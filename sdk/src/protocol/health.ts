@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** `warn`: it works and somebody should look. `critical`: new work is refused or fails. */
+/** `warn`: it works, and the operator should look. `critical`: new work is refused or fails. */
 export const HEALTH_LEVELS = ['ok', 'warn', 'critical'] as const;
 
 /**

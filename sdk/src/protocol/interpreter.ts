@@ -85,7 +85,7 @@ export const CODE_ENDS = [
   /** A caller, or the end of its time, interrupted it. */
   'interrupted',
   'timed_out',
-  /** Its process died. The context begins anew, without what it had. */
+  /** Its process died. The context restarts, without its variables. */
   'died',
 ] as const;
 

@@ -14,7 +14,7 @@ import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
  * again, whatever was removed or rolled back.
  */
 export const SNAPSHOT_CAUSES = [
-  /** Somebody asked for it. */
+  /** A client asked for it. */
   'request',
   'turn',
   /** What was there before a rollback. */
@@ -92,7 +92,7 @@ export const TakeTurnSchema = TakeSnapshotSchema.extend({
 }).strict();
 export type TakeTurn = z.input<typeof TakeTurnSchema>;
 
-/** Which turns are kept. Named snapshots, the newest turn, and what a sandbox stands on always are. */
+/** Which turns are kept. Named snapshots, the newest turn, and those that a sandbox uses always are. */
 export const RetentionSchema = z
   .object({
     keepLast: z.int().min(1).max(100_000).nullable().default(null),

@@ -39,7 +39,7 @@ export const LimitsSchema = z
   .strict();
 
 /**
- * Those limits that somebody asked for: what is absent stays absent, where `LimitsSchema` fills in a default.
+ * Only the limits of the request: what is absent stays absent, where `LimitsSchema` fills in a default.
  */
 export const SomeLimitsSchema = z.object(LIMITS).partial().strict();
 export type Limits = z.infer<typeof LimitsSchema>;

@@ -31,8 +31,8 @@ export const WAIT_OUTCOMES = [
   /** The time was up, and it had not. */
   'timed_out',
   /**
-   * The sandbox was stopped, failed or went away under it; nobody can know how it ended. `end` has the
-   * reason.
+   * The sandbox was stopped, failed or was removed before the command ended; its end is unknown. `end` has
+   * the reason.
    */
   'lost',
 ] as const;

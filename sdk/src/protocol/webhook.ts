@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { CayEventSchema } from './event.ts';
 
 /**
- * A Webhook is a place that is told of a project's events, each in a request of its own, in their order, and
- * at least once.
+ * A Webhook is an address that gets a project's events, each in a request of its own, in their order, and at
+ * least once.
  *
  * What is not answered with a 2xx is sent again, later and later. After a day of nothing but failures the
  * webhook is disabled; a test that succeeds enables it, and it goes on where it stopped. Every request is

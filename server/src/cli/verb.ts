@@ -55,7 +55,7 @@ export interface BackendOptions {
   /** What a setting is called where the operator gave it. Default: its flag. */
   nameOf?: Resolved['nameOf'];
   onError?(error: unknown): void;
-  /** Told what a sweep while serving took away. */
+  /** Called with the orphans that a sweep removed while serving. */
   onSwept?(orphans: Orphan[]): void;
 }
 

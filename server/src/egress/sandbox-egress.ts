@@ -119,7 +119,7 @@ export class SandboxEgress {
 
   /**
    * Counts a name that is about to be looked up outside, if the program could choose it: the names themselves
-   * can carry data to whoever serves the zone.
+   * can carry data to the name server of the zone.
    */
   spendName(name: string, rules: readonly CompiledRule[]): void {
     if (rules.some(({ exact }) => exact)) return;
@@ -148,5 +148,5 @@ export class SandboxEgress {
   }
 }
 
-/** Asks somebody. It must settle; what it rejects with counts as no. */
+/** Asks for an approval. It must settle; a rejection counts as `deny`. */
 export type Ask = (approval: EgressApproval) => Promise<'allow' | 'deny'>;

@@ -24,7 +24,7 @@ export interface StartedEgress {
   readonly maximum: NetworkPolicy;
   /** The certificate of the installation's authority, in PEM. */
   readonly certificate: string;
-  /** Who is told of attempts, and asked. Before this call nobody is told, and what asks is denied. */
+  /** Sets who gets attempts and approvals. Before this call attempts are dropped, and what asks is denied. */
   listen(listeners: EgressListeners): void;
 }
 

@@ -2,8 +2,8 @@
  * A stream that the guest has opened, as a Node stream.
  *
  * Bytes are views of what the transport read, and of what was written: none is copied. Reading grants credit
- * as it goes, so a slow reader holds one chunk here and the window of the stream behind it. An error never
- * goes unheard: whoever takes the duplex may listen for it or not.
+ * as it goes, so a slow reader holds one chunk here and the window of the stream behind it. An error is
+ * never unhandled: the owner of the duplex may listen for it or not.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { Duplex } from 'node:stream';

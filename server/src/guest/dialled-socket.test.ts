@@ -55,7 +55,7 @@ describe('a dialled socket', () => {
     for (let count = 0; count < 12; count++) expect(await dial()).toBe('connected');
   });
 
-  it('takes as many again after it was shut and opened, and leaves no name behind while it rests', async () => {
+  it('takes as many again after it was shut and opened, and has no name while it is shut', async () => {
     await socket.open();
     while ((await dial()) === 'connected') continue;
     await socket.shut();

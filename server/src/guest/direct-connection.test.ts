@@ -183,8 +183,8 @@ describe('the direct way to a guest', () => {
     );
     const garbage = await caller(Buffer.alloc(5000, 0x61), at);
     expect((await garbage.ended).length).toBe(0);
-    // The first message of somebody who has the key is all that an onlooker has: it is answered, and then
-    // there is nothing to say.
+    // An eavesdropper can replay the first message of a client that has the key. The guest answers it, and
+    // the replayer cannot go on without the key.
     const first = noiseHandshake({ initiator: true, key: KEY, prologue: PROLOGUE }).write();
     const recorded = await caller(Buffer.concat([Buffer.of(0, HANDSHAKE_BYTES), first]), at);
     await once(recorded.socket, 'data');

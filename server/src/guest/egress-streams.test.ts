@@ -158,7 +158,7 @@ describe('a carried connection', () => {
     }
   });
 
-  it('needs nobody who listens for its errors', async () => {
+  it('needs no listener for its errors', async () => {
     const { guest, carried } = await oneCarried();
     guest.send(FRAME.reset, 2, { code: 'cancelled', message: 'The program is gone' });
     await vi.waitUntil(() => carried.duplex.destroyed);

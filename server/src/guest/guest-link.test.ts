@@ -121,7 +121,7 @@ describe('a link', () => {
     expect(link.current).toBeUndefined();
   });
 
-  it('keeps at most four strangers waiting to say hello, and a real guest gets through', async () => {
+  it('keeps at most four unknown connections waiting for hello, and a real guest gets through', async () => {
     const link = await listen();
     const strangers = Array.from({ length: 8 }, () => connect(path));
     for (const one of strangers) one.on('error', () => {});

@@ -1,8 +1,8 @@
 /**
  * Errors about a resource of the host: a container, a cgroup or a tree.
  *
- * The host knows its resources by names that callers have never seen. Whoever knows what the resource belongs to
- * says the same sentence again with `retold`, and so nobody has to look for names in the text of a message.
+ * The host knows its resources by names that callers have never seen. The code that knows the owner of the
+ * resource says the same sentence again with `retold`, so that no code searches a message for names.
  */
 import { CayError, type CayErrorOptions, type ErrorCode } from '@cay/sdk/protocol';
 

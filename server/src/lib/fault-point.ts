@@ -15,7 +15,7 @@
  * |---|---|
  * | `kill` | the process ends as by `kill -9` |
  * | `error` | the call rejects |
- * | `hang` | the call never settles: to the rest of the process it is as if whoever came here had been killed |
+ * | `hang` | the call never settles: to the rest of the process it is as if the caller had been killed |
  * | `delay:50` | the call takes that many milliseconds |
  *
  * `@` and a probability may follow each. A name ending in `*` stands for all that begin so.

@@ -2,8 +2,8 @@
  * A log of bytes on disk, of bounded size: frames one after the other in segments, of which the oldest are
  * dropped.
  *
- * Every frame knows its own offset and has a checksum, so that a frame that was cut short by a crash is told
- * from a whole one. Offsets only grow; where bytes are missing a frame of kind 0 says how many. A frame of
+ * Every frame knows its own offset and has a checksum, so that a reader detects a frame that a crash has
+ * cut short. Offsets only grow; where bytes are missing a frame of kind 0 says how many. A frame of
  * kind 255 has no bytes of the log, but the time at which those were written that follow it.
  *
  *     checksum u32 · kind u8 · 0 u24 · length u32 · offset u64 · data
@@ -47,7 +47,7 @@ export interface FrameLog {
   readonly keptFrom: number;
   /** All of it or, when it rejects, nothing. */
   append(kind: number, data: Uint8Array, atMs?: number): Promise<void>;
-  /** Goes on after bytes that nobody has. */
+  /** Continues after bytes that are lost. */
   skip(bytes: number, atMs?: number): Promise<void>;
   sync(): Promise<void>;
   close(): Promise<void>;
@@ -186,7 +186,7 @@ export async function offsetSince(
   return end;
 }
 
-/** How far a log goes that nobody writes. */
+/** The first and last offset of a log that has no writer. */
 export async function extentOf(directory: string, name: string): Promise<{ keptFrom: number; end: number }> {
   const segments = await segmentsOf(directory, name);
   let end = segments.at(-1)?.first ?? 0;

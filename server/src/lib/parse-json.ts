@@ -137,7 +137,7 @@ function stringEnd(bytes: Buffer, start: number): number {
   }
 }
 
-/** Most have nothing that stands for something else, and need no second copy. */
+/** Most strings have no escapes, and need no second copy. */
 function stringOf(bytes: Buffer, start: number, end: number): string {
   if (end - start > LONG_STRING && !bytes.subarray(start, end).includes(BACKSLASH)) {
     const text = bytes.toString('utf8', start + 1, end - 1);

@@ -1,7 +1,7 @@
 /**
  * The operator's policy: what clients may ask for.
  *
- * Whoever holds a key of a project chooses runtime, image and limits of its sandboxes, within what the
+ * The holder of a key of a project chooses runtime, image and limits of its sandboxes, within what the
  * operator allows here. The policy is a floor and not a default. It holds wherever a sandbox is made,
  * whatever led there (a request, a fork, a snapshot, a template, an archive from elsewhere, E2B's clients),
  * because it is asked at two places that every way passes:
@@ -9,11 +9,11 @@
  * - A backend asks for the *runtime* and the *image*, in `validate` and again where it makes or starts
  *   something. What an earlier server was allowed to make and this one is not does not start again; it can
  *   still be read, exported and removed.
- * - The control plane asks for the *limits*, where it plans a sandbox, forks one or changes one. A snapshot or
- *   fork with limits beyond a maximum is refused, so that nobody gets less than what they think. A sandbox that
- *   exists already and is started again gets its limits lowered to the maximum instead, its disk excepted: what
- *   is on it is there. One that wakes from a pause goes on with the limits that its processes have. The timeout
- *   of every sandbox is lowered when the server starts, and counts from then.
+ * - The control plane asks for the *limits*, where it plans a sandbox, forks one or changes one. A snapshot
+ *   or fork with limits beyond a maximum is refused, so that no client gets less than it asked for. A sandbox
+ *   that exists already and is started again gets its limits lowered to the maximum instead, its disk
+ *   excepted: what is on it is there. One that wakes from a pause goes on with the limits that its processes
+ *   have. The timeout of every sandbox is lowered when the server starts, and counts from then.
  *
  * The runtime `process` isolates nothing: who runs code in it is root on the host. It exists only in a server
  * that was started with `--allow-process` and names it in `--allow-runtime`, and then for admin keys alone.
@@ -48,7 +48,7 @@ const BUILT_IN = { ...LimitsSchema.parse({}), timeoutMs: null };
 
 /**
  * Numbers of processes are the scarcest that the machine has: many kernels have 32,768 in all, of which one
- * sandbox gets a quarter at most. Nobody may ask for more memory than there is, and unlimited disk is the
+ * sandbox gets a quarter at most. No client may ask for more memory than there is, and unlimited disk is the
  * operator's to give.
  */
 const MAXIMA: Policy['maxima'] = {

@@ -10,9 +10,9 @@ export interface RecordsOptions {
   box?: SealedBox | undefined;
   keepEvents?: EventRetention | undefined;
   now(): number;
-  /** The time that ages are told by, in whole milliseconds: see `lib/clock.ts`. */
+  /** The clock that ages are measured by, in whole milliseconds: see `lib/clock.ts`. */
   ageing(): number;
-  /** Told of failures that no caller is waiting for. */
+  /** Called with failures that no caller is waiting for. */
   onError(error: unknown): void;
 }
 

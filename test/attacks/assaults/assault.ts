@@ -1,8 +1,8 @@
 import type { Target } from '../support/target.ts';
 
 /**
- * One way in which a tenant or a stranger takes as much of the server as it can get, while a neighbour goes
- * on working.
+ * One way in which a tenant, or a client without a key, takes as much of the server as it can get, while a
+ * neighbour goes on working.
  */
 export interface Assault {
   readonly name: string;

@@ -1,4 +1,4 @@
-/** What somebody without any key can send. */
+/** What a client without any key can send. */
 import { again, type Assault } from './assault.ts';
 
 const strangers: Assault = {

@@ -8,7 +8,7 @@ import type { Campaign } from '../support/campaign.ts';
 import { valueFor } from '../support/hostile-value.ts';
 import type { Reply, Target, Tenant } from '../support/target.ts';
 
-/** Some routes answer for as long as somebody listens. */
+/** Some routes stream until the client disconnects. */
 const PATIENCE_MS = 500;
 const LARGE_BODY = 512 * 1024;
 const CANARY = 'kestrel';
@@ -83,7 +83,7 @@ interface Side {
   ids: string[];
   /** What this tenant's own requests name. */
   words: string[];
-  /** What nobody else may be told. */
+  /** Secrets that no other project may see. */
   secrets: string[];
   /** Ids of others that it has guessed: its own events and errors repeat them. */
   known: Set<string>;

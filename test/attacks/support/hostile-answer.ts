@@ -15,7 +15,7 @@ export interface Plan {
   steps: Step[];
   /** It goes on, or keeps still, for longer than anybody waits. */
   endless: boolean;
-  /** What it says, for whoever reads of a finding. */
+  /** What it says, for the report of a finding. */
   words: string;
 }
 

@@ -1,4 +1,4 @@
-/** A server that answers every request at once, with nothing. It tells its address to whoever forked it. */
+/** A server that answers every request at once, with nothing. It sends its address to its parent. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 

@@ -41,7 +41,7 @@ const MUTE = 'import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3
 
 /** The way by which the guest of a sandbox and the server reach each other, in other hands. */
 export interface TakenLink {
-  /** A new connection to the server, which then counts as the guest's. Whoever had one before is cut off. */
+  /** A new connection to the server, which then counts as the guest's. The connection before is cut off. */
   next(hello?: CborMap): Promise<LyingGuest>;
   close(): void;
 }
@@ -144,7 +144,7 @@ async function greet(socket: Socket, hello: CborMap = {}): Promise<LyingGuest> {
   return guest;
 }
 
-/** Who dials too often finds nobody listening for a while. */
+/** A guest that dials too often is refused for a while. */
 async function connected(socketPath: string): Promise<Socket> {
   for (;;) {
     const socket = connect(socketPath);

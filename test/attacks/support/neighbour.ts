@@ -37,7 +37,7 @@ const nothing = (): Latencies => ({ exec: [], healthz: [], idle: [], failed: 0 }
 let taken: Latencies = nothing();
 
 process.on('message', () => {
-  // A server that answers nobody any more is slow, too.
+  // A server that does not answer any more is slow, too.
   for (const [what, since] of waiting)
     if (performance.now() - since > LONG_MS) taken[what].push(performance.now() - since);
   process.send!(taken);

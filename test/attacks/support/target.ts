@@ -1,6 +1,6 @@
 /**
  * The target of an attack: a real `cay up` process on a data directory of its own, with two tenants (`alice`,
- * `bob`) and an admin. Whoever has no key is the stranger. On Docker the target has an engine of its own.
+ * `bob`) and an admin. `stranger` sends requests without a key. On Docker the target has its own engine.
  *
  * The server runs as its own process, so that a case can tell "the request was refused" from "the server died
  * and came back".

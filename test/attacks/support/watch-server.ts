@@ -17,7 +17,7 @@ const EVERY_MS = 25;
  */
 export async function watchServer(target: Target, attack: () => Promise<void>): Promise<Watched> {
   const before = target.rssBytes();
-  // Reading the delay begins it anew.
+  // Reading the delay of the event loop resets it.
   await target.admin.call('GET', '/v1/health');
   let over = false;
   let rssBytes = before;

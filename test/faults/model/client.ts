@@ -1,5 +1,5 @@
 /**
- * The API as the fault suite calls it. Three outcomes are told apart: done, refused (nothing happened, by the
+ * The API as the fault suite calls it. There are three outcomes: done, refused (nothing happened, by the
  * word of the server), and unknown (the connection ended, or the server failed halfway).
  */
 export type Outcome<T> = { done: T } | { refused: string; message: string } | { unknown: string };

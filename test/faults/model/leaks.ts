@@ -1,5 +1,5 @@
 /**
- * What is on the machine and belongs to nobody: read from the directories, cgroups and mounts themselves, not
+ * Orphans on the machine: read from the directories, cgroups and mounts themselves, not
  * by way of the server, which is what is being tested.
  */
 import { readFileSync } from 'node:fs';

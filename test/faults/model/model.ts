@@ -30,12 +30,12 @@ export interface Box {
   /** Some may have been taken without an answer. */
   unknownSnapshots: boolean;
   launched: Map<string, Launched>;
-  /** Its limit, once somebody has changed it. */
+  /** Its possible limits, once a resize was asked for. */
   memoryBytes: Set<number> | undefined;
   lastTurn: number;
   /** A removal has begun whose outcome is unknown. */
   leaving: boolean;
-  /** Somebody works on it. */
+  /** A worker has claimed it. */
   taken: boolean;
   /** Its processes may have been killed from outside. */
   hurt: boolean;
@@ -46,11 +46,11 @@ export interface Model {
   /** Creations without an answer, by their idempotency keys. */
   unanswered: Map<string, 'create'>;
   removed: Set<string>;
-  /** Some children of a fork may exist whose ids nobody was told. */
+  /** Some children of a fork may exist whose ids were in no answer. */
   unknownChildren: boolean;
   /** Whatever needs room may be refused. */
   full: boolean;
-  /** Until then the server may pause what nobody uses, because it was short of something. */
+  /** Until then the server may pause unused sandboxes, because the machine was short of something. */
   pressedUntilMs: number;
   /** How many of each operation are under way. */
   underWay: Map<string, number>;

@@ -1,5 +1,5 @@
 /**
- * Two verbs at once on one sandbox. One wins and the other is told of the conflict, or both happen, one after
+ * Two verbs at once on one sandbox. One wins and the other gets `conflict`, or both happen, one after
  * the other. Each works on a picture of its own of the sandbox; what may be true afterwards is put together
  * from both.
  */

@@ -1,11 +1,11 @@
-"""A program in a sandbox that takes the place of the guest: it owns the guest's socket, and plays a script to whoever connects.
+"""A program in a sandbox that takes the place of the guest: it owns the guest's socket, and plays a script to each connection.
 
     lie.py serve     takes the socket, and plays /tmp/script to every connection
-    lie.py again     ends the connections that there are, so that they are dialled anew
+    lie.py again     ends the open connections, so that the server reconnects
 
 A script is a row of steps, each a letter, four bytes of length, and that many bytes: (S)end them, send them for (E)ver, read until
-somebody (A)sks for that, (W)ait for ever. After the last step the connection is closed. In what is sent the number of the stream
-on which somebody has asked takes the place of 0xEEEEEEEE.
+the server (A)sks for that, (W)ait for ever. After the last step the connection is closed. In what is sent the number of the
+stream of the last request takes the place of 0xEEEEEEEE.
 """
 
 import os

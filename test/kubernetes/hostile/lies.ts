@@ -24,7 +24,7 @@ export function frame(
 export const send = (...bytes: Uint8Array[]): Step => step('S', Buffer.concat(bytes));
 export const sendForEver = (bytes: Uint8Array): Step => step('E', bytes);
 export const waitForEver = step('W');
-/** The stream on which somebody has asked. */
+/** Stands for the number of the stream of the last request. */
 export const STREAM = 0xeeee_eeee;
 export const message = (map: CborMap) => frame(FRAME.message, STREAM, encodeCbor(map));
 export const data = (bytes: Uint8Array = Buffer.alloc(32 * 1024, 'x'), stream = STREAM) =>
@@ -32,6 +32,6 @@ export const data = (bytes: Uint8Array = Buffer.alloc(32 * 1024, 'x'), stream = 
 export const end = frame(FRAME.end, STREAM);
 export const helloWith = (map: CborMap) => frame(FRAME.hello, 0, encodeCbor(map));
 export const hello = helloWith({ protocol: PROTOCOL, version: '0', boot: Buffer.alloc(16, 7), features: [] });
-/** Says hello, and waits until somebody asks for that. */
+/** Says hello, and waits for a request of that operation. */
 export const asked = (op: string): Step => Buffer.concat([send(hello), step('A', Buffer.from(op))]);
 export const script = (...steps: Step[]): Buffer => Buffer.concat(steps);

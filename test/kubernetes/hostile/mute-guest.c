@@ -1,4 +1,4 @@
-/* A guest that is put into a pod as ours is, serves nothing, and answers whoever bridges to it with garbage. */
+/* A guest that is put into a pod as ours is, serves nothing, and answers every bridge with garbage. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

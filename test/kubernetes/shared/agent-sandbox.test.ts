@@ -104,7 +104,7 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
         labelSelector: `${LABELS.sandbox}=${id}`,
       });
 
-    it('gives one that runs already to whoever asks for the usual, once', async () => {
+    it('gives a sandbox of the pool to a caller that asks for the defaults, once', async () => {
       const { backend, namespace } = made;
       await filled();
       const [pool] = await pools();
@@ -134,7 +134,7 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
       expect((await backend.observe(id)).phase).toBe('absent');
     });
 
-    it('makes one of its own for whoever asks for more', async () => {
+    it('makes a sandbox outside the pool for a caller that asks for more', async () => {
       const { backend, namespace } = made;
       const id = newId('sbx');
       await backend.ensure(id, specOf(made, { workdir: '/srv/own' }));

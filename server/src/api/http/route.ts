@@ -129,7 +129,7 @@ export function mount(
     const access = route.access ?? 'key';
     if (access !== 'open') {
       trace.principal = await authenticator.authenticate(request, ROLES[access]);
-      // Nobody would give back what a caller takes that has disconnected meanwhile.
+      // A share of the budget is given back when the client disconnects, which has happened already here.
       if (response.destroyed) throw DISCONNECTED;
     }
     if (trace.principal) trace.share = budgets.take(trace.principal.project, route.budget ?? 'call');

@@ -35,7 +35,7 @@ export interface ImageKeeping {
     scope?: ImagePullScope & { name?: string | undefined },
   ): Promise<Image[]>;
   listImages(scope?: CallScope): Promise<Image[]>;
-  /** Rejects `not_found`, and `failed_precondition` while a sandbox or a snapshot stands on it. */
+  /** Rejects `not_found`, and `failed_precondition` while a sandbox or a snapshot uses it. */
   removeImage(name: string, scope?: CallScope): Promise<void>;
   /** How far the pull of a template is, if one is under way. Reads memory. */
   pullProgress(template: string): PullProgress | undefined;

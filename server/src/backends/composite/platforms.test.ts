@@ -293,7 +293,7 @@ describe('a platform that is away', () => {
       message: 'Platform "late" cannot be reached: not yet',
       hint: 'wait',
     });
-    // Whose place is known need not wait for it.
+    // A sandbox with a known platform need not wait for it.
     await router.ensure(newId('sbx'), spec({ platform: 'steady' }));
     there = true;
     await vi.advanceTimersByTimeAsync(10_000);
@@ -303,7 +303,7 @@ describe('a platform that is away', () => {
     expect((await changes[Symbol.asyncIterator]().next()).value).toMatchObject({ id, phase: 'failed' });
   });
 
-  it('is told apart from one that is set up wrongly, and from one that is not there any more', async () => {
+  it('differs from one that is set up wrongly, and from one that is not there any more', async () => {
     const closed = vi.fn<() => Promise<void>>(async () => {});
     const wrong = platformsBackend({
       platforms: [

@@ -117,7 +117,7 @@ for (const runtime of ['runc', 'runsc']) {
       await backend.close();
     });
 
-    it('are refused by what the operator allows, and for names that nobody has', async () => {
+    it('are refused by what the operator allows, and for names that no registry has', async () => {
       const policy = openPolicy({ images: [at('team/busybox:1')] });
       const backend = await open({ ...insecure(), policy });
       await expect(backend.validate(specOf({ template: at('team/scratch:1') }))).rejects.toMatchObject({

@@ -74,7 +74,7 @@ export function footingOf({ tree, binds, image }: PreparedTemplate): Footing {
   return { templateTree: tree, binds, ...(image && { image }) };
 }
 
-/** What an instance stands on. */
+/** The template tree, bind mounts and image of an instance. */
 export function footingIn({ templateTree, binds, image }: Footing): Footing {
   return { templateTree, binds, ...(image && { image }) };
 }

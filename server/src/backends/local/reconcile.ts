@@ -100,7 +100,7 @@ async function settle(engine: Engine, found: SandboxRecord, instances: Map<strin
 async function settleEnded(engine: Engine, record: SandboxRecord, facts: Found | undefined): Promise<void> {
   const { resources, records } = engine;
   if (record.phase === 'starting' && record.incarnation === 1) {
-    // The caller was not told that it exists, and asks again. Its memory, if any, is a snapshot's.
+    // The caller got no answer, and retries. Its memory, if any, is a snapshot's.
     await resources.trees.remove(record.tree);
     return records.delete(record.id);
   }

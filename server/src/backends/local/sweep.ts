@@ -19,7 +19,7 @@ import { undoSnapshot } from './undo-snapshot.ts';
 export interface SweepOptions {
   /** Reports orphans and removes none. */
   dryRun?: boolean;
-  /** Nobody else is at work yet. */
+  /** No call is under way yet. */
   alone?: boolean;
 }
 

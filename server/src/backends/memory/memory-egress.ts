@@ -17,7 +17,7 @@ export function memoryEgress(egress: Egress | undefined, sandbox: SandboxId, gon
     const end = () => inner.destroy();
     gone.addEventListener('abort', end, { once: true });
     inner.once('close', () => gone.removeEventListener('abort', end));
-    // Whoever holds either end may listen for errors or not.
+    // The holder of either end need not listen for errors.
     inner.on('error', () => {});
     outer.on('error', () => {});
     inner.once('close', () => outer.destroy());

@@ -2,7 +2,7 @@ import type { Settings } from '../../settings.ts';
 import { colour, note } from '../lib/output.ts';
 import { printKey } from './print-key.ts';
 
-/** Tells whoever sits before a terminal where the server is. */
+/** Prints the address of the server for the user at the terminal. */
 export function banner(url: string, dataDir: string, settings: Settings, adminKey: string | undefined): void {
   if (!process.stderr.isTTY && !process.stdout.isTTY) return;
   note(`${colour.bold('cay')} is ready at ${colour.cyan(url)}`);

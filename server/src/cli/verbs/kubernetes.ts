@@ -118,7 +118,7 @@ async function specIn(file: string | true): Promise<object> {
     const spec: unknown = JSON.parse(text);
     if (spec !== null && typeof spec === 'object') return spec;
   } catch {
-    // Told below.
+    // Reported below.
   }
   throw usageError(`"${file}" has no spec as JSON`);
 }

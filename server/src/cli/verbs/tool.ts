@@ -71,7 +71,7 @@ async function inputOf(given = '{}'): Promise<Record<string, unknown>> {
     if (typeof value === 'object' && value !== null && !Array.isArray(value))
       return value as Record<string, unknown>;
   } catch {
-    // Told below.
+    // Reported below.
   }
   throw usageError('The input of a tool is a JSON object', `such as '{"pattern": "TODO"}'`);
 }

@@ -1,4 +1,4 @@
-/** Attempts that wait for somebody to allow or deny them. They wait in memory: the program is connected. */
+/** Attempts that wait for an approval. They are kept in memory, because the program stays connected. */
 import type { EgressApproval, SandboxId } from '@cay/sdk/protocol';
 import type { Ask } from '../../egress/sandbox-egress.ts';
 

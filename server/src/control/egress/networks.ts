@@ -33,7 +33,7 @@ export function openNetworks({
   records: Pick<Records, 'projects' | 'sandboxes'>;
   onError(error: unknown): void;
 }): Networks {
-  /** The later of two changes must be the one that holds, so each reads the records anew, one after the other. */
+  /** The later of two changes must win, so they run one after the other, and each reads the records again. */
   const queue = new KeyedQueue<SandboxId>();
 
   async function applyNow(id: SandboxId, { engine, maximum }: StartedEgress): Promise<void> {

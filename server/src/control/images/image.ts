@@ -1,7 +1,7 @@
 /**
  * Images are what sandboxes can be made from beside templates, where the backend keeps images itself. They
  * belong to the installation and not to a project: what one pulls, all have. So only admins see which there
- * are; whoever may create sandboxes may pull.
+ * are; every key that may create sandboxes may pull.
  */
 import type { Image, PullLine } from '@cay/sdk/protocol';
 import type { Principal } from '../tenants/principal.ts';
@@ -27,6 +27,6 @@ export interface ImageVerbs {
   list(principal: Principal): Promise<Image[]>;
   /** Rejects `not_found`. For admins. */
   get(principal: Principal, name: string): Promise<Image>;
-  /** For admins. Rejects `failed_precondition` while something stands on it. */
+  /** For admins. Rejects `failed_precondition` while a sandbox or a snapshot uses it. */
   remove(principal: Principal, name: string): Promise<void>;
 }

@@ -45,7 +45,7 @@ export interface InterpreterVerbs {
     request: CreateCodeContext,
     options?: CallOptions,
   ): Promise<CodeContext>;
-  /** Begins it anew, without what it had. */
+  /** Restarts its process, without its variables. */
   restartContext(principal: Principal, ref: string, context: string, options?: CallOptions): Promise<void>;
   /** Ends what runs in it, politely first and after 3 seconds with its process. False if nothing did. */
   interruptContext(

@@ -66,7 +66,7 @@ async function send(
   };
   try {
     const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
-    // A listener stays for as long as the connection: what fails after the answer began is nobody's.
+    // A listener stays for as long as the connection: an error after the answer began must not be unhandled.
     request.on('error', reject).on('response', resolve);
     request.end(data);
     const answer = await promise;

@@ -74,7 +74,7 @@ async function putFiles(guest: Guest, row: EnteredSandbox): Promise<string> {
     try {
       for (const { name, content } of files)
         await user.write(`${directory}/${name}`, content, { mode: 0o644, reach: true });
-      // Last: whoever finds it finds all.
+      // Last: a reader that finds the digest finds all files.
       await user.write(`${directory}/digest`, Buffer.from(digest), { mode: 0o644, reach: true });
       return directory;
     } catch (error) {

@@ -117,7 +117,7 @@ describe('a backup', () => {
     await again.close();
   });
 
-  it('leaves nothing behind, also when nobody reads it', async () => {
+  it('leaves nothing behind, also when no client reads it', async () => {
     const stream = (await backup({ records, version: '1' }, { scratch: directory }))[Symbol.asyncIterator]();
     await stream.next();
     await stream.return?.();

@@ -1,7 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { ArchiveSeal } from '../../backends/backend.ts';
 
-/** Signs archives with a secret of this installation, so that archives from elsewhere can be told apart. */
+/** Signs archives with a secret of this installation, so that it recognises archives of others. */
 export function archiveSeal(secret: Uint8Array): ArchiveSeal {
   const mac = (digest: string) => createHmac('sha256', secret).update(`cay-archive\n${digest}`).digest();
   return {

@@ -63,8 +63,8 @@ export function dropSnapshot({
   }
 
   /**
-   * Records the intent. Whoever uses a snapshot pins it first and then reads that it is kept, so a pin is seen
-   * here, or the intent is seen there.
+   * Records the intent. A user of a snapshot pins it first and then reads that it is kept, so this call sees
+   * the pin, or the user sees the intent.
    */
   async function recordRemoving(row: SnapshotRow): Promise<void> {
     await records.transaction(async (tx) => {

@@ -204,7 +204,7 @@ function parse<Schema extends z.ZodType>(schema: Schema, value: unknown, prefix:
   });
 }
 
-/** What went wrong inside is told to the model. */
+/** An error inside the sandbox is a result for the model. */
 function failed(error: unknown, signal: AbortSignal): ToolOutcome {
   if (!isCayError(error) || signal.aborted || REFUSALS.has(error.code)) throw error;
   const { code, message, hint, details } = error.toWire();

@@ -71,7 +71,7 @@ export interface RunningCall {
   workdir: string;
   call: ToolCall;
   timeoutMs: number;
-  /** Aborts when nobody waits any more. */
+  /** Aborts when no caller waits any more. */
   signal: AbortSignal;
   onProgress(progress: ToolProgress): void;
 }

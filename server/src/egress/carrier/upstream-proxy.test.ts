@@ -102,7 +102,7 @@ describe("the operator's proxy", () => {
     expect(asked).toEqual(['me', '127.0.0.1', 'me', 'x.example.org']);
   });
 
-  it('that refuses is told as a target that does not answer, without its credentials', async () => {
+  it('that refuses is reported as a target that does not answer, without its credentials', async () => {
     expect(await through(`http://127.0.0.1:${await httpProxy([])}`)).toContain('the proxy answers 407');
     const refused = await through(`socks5://you:secret@127.0.0.1:${await socksProxy([])}`);
     expect(refused).toContain('refuses the credentials');

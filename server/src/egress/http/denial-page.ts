@@ -1,6 +1,6 @@
 /**
- * What a program is told whose request is refused: as text, JSON or HTML, as it accepts. Package managers and git
- * show the status line or the text to whoever runs them, so both say which rule is missing and how to add it.
+ * The answer to a program whose request is denied: text, JSON or HTML, as it accepts. Package managers and
+ * git show the status line or the text to their user, so both say which rule is missing and how to add it.
  */
 import type { EgressReason, SandboxId } from '@cay/sdk/protocol';
 import type { Denial } from '../carrier/denial.ts';

@@ -41,7 +41,7 @@ export interface Exchange {
 
 export interface HttpConnection {
   readonly secure: boolean;
-  /** Makes, or makes anew, the connection to the target. */
+  /** Connects, or reconnects, to the target. */
   dial(): Promise<Duplex>;
   /** Throws a `Denial`; it is recorded then. */
   begin(facts: RequestFacts): Exchange;

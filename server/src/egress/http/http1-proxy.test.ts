@@ -161,7 +161,7 @@ describe('plain HTTP', () => {
     expect(raw.join('')).not.toContain('evil.org');
   });
 
-  it('chunked bodies are framed anew, whatever the method', async () => {
+  it('chunked bodies are framed again by the proxy, whatever the method', async () => {
     const { port } = await site();
     const { names, connect: dial } = world('public');
     names.set('web.example.org', ['127.0.0.1']);

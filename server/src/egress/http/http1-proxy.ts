@@ -1,6 +1,6 @@
 /**
- * A strict proxy of HTTP/1 for carried connections. Node's parser reads every request and its client writes every
- * one anew, so that both ends agree on where a request begins, whatever the program sent.
+ * A strict proxy of HTTP/1 for carried connections. Node's parser reads every request and its client writes
+ * it again, so that both ends agree on where a request begins, whatever the program sent.
  */
 import {
   Agent,

@@ -190,7 +190,7 @@ describe('TLS that is terminated', () => {
     socket.destroy();
   });
 
-  it('a server with a certificate of somebody else is not talked to', async () => {
+  it('a server with a certificate for another name is not talked to', async () => {
     const { port, seen } = await site('http/1.1');
     const { egress, sandbox, connect: dial } = world(rule(port), { trusted: [] });
     const program = dial({ name: 'api.example.org', port });

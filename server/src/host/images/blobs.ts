@@ -62,7 +62,7 @@ export async function openBlobs(dir: string): Promise<Blobs> {
       }
       const real = `sha256:${hash.digest('hex')}`;
       if (real !== blob.digest) {
-        // Nothing of it can be told from what is right.
+        // No part of it is known to be right, so that a retry must not resume it.
         await rm(part(blob.digest), { force: true });
         throw new CayError('invalid_argument', `Layer "${blob.digest}" is not what its digest says`, {
           details: { digest: real },

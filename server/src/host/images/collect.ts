@@ -1,4 +1,4 @@
-/** Which images and trees go: those that nobody uses, until the rest fits. */
+/** Which images and trees are removed: unused ones, until the rest fits. */
 import type { Blobs } from './blobs.ts';
 import type { ImageIndex, ImageRecord } from './image-index.ts';
 import { buildKey, type LayerTrees } from './layer-trees.ts';
@@ -19,7 +19,7 @@ export interface Collecting {
 /** A pull that nobody has gone on with for so long does not keep its layers any more. */
 const ABANDONED_MS = 24 * 3600_000;
 
-/** Whether a sandbox, a snapshot or a clone that waits for one stands on the image. */
+/** Whether a sandbox, a snapshot or a clone that waits for one uses the image. */
 export async function isInUse({ trees }: Pick<Collecting, 'trees'>, image: ImageRecord): Promise<boolean> {
   const own = new Set(image.trees);
   return (await trees.list()).some(

@@ -143,7 +143,7 @@ describe.skipIf(why !== undefined)('a store of images', () => {
     expect((await store.prepare(at(`team/moving@${old!.digest}`), { ids: IDS })).digest).toBe(old!.digest);
   });
 
-  it('removes what nobody uses, oldest first, and keeps what a sandbox stands on', async () => {
+  it('removes unused images, oldest first, and keeps those that a sandbox uses', async () => {
     const own = await fixture.open({ insecure: [registry.address] }, 'collected');
     const images = ['p', 'q', 'r'].map((content) => imageOf([layerOf([{ name: content, content }])]));
     for (const [at_, each] of images.entries()) await pushImage(registry, 'team/gc', String(at_), each);

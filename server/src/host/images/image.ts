@@ -26,7 +26,7 @@
  * when it opens.
  *
  * **Space.** When the trees of all images are larger than the bound, those that were not used for the longest
- * time go, except those that a sandbox or a snapshot still stands on.
+ * time go, except those that a sandbox or a snapshot still uses.
  *
  * **Errors.** `invalid_argument` (a name, or an image that is malformed or not what its digest says),
  * `not_found`, `permission_denied` (credentials, or a registry that may not be reached), `unsupported`
@@ -101,10 +101,10 @@ export interface ImageStore {
   list(): Image[];
   /**
    * Removes a name, and the image if no other leads to it. Rejects `not_found`, and `failed_precondition`
-   * while something stands on it.
+   * while a sandbox or a snapshot uses it.
    */
   remove(reference: ImageReference): Promise<void>;
-  /** Removes images that nobody uses until they fit. Resolves the digests that went. */
+  /** Removes unused images until the rest fits. Resolves the digests that went. */
   collect(options?: { maxBytes?: number }): Promise<string[]>;
   close(): Promise<void>;
 }

@@ -18,7 +18,7 @@ const WINDOW_LOG = 27;
 
 /**
  * Rejects `invalid_argument` for what cannot be decompressed or is not what the digest says, and
- * `resource_exhausted` beyond the bound. Whoever reads it must not use what came before a rejection.
+ * `resource_exhausted` beyond the bound. The reader must not use what came before a rejection.
  */
 export async function* layerStream(
   source: AsyncIterable<Uint8Array>,
@@ -47,7 +47,7 @@ export async function* layerStream(
   options.onEnd?.(bytes, diffId);
 }
 
-/** By the first bytes: the media type of a layer is only what somebody called it. */
+/** Decides by the first bytes: the media type of a layer is only a claim. */
 export async function* decompressed(
   source: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<Uint8Array, void, undefined> {

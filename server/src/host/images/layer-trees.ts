@@ -40,7 +40,7 @@ export interface LayerTrees {
   ): Promise<void>;
   /** All trees of images, committed or under way. */
   list(): Promise<{ name: string; parent?: string; built: boolean }[]>;
-  /** Removes a tree. Resolves false if something stands on it. */
+  /** Removes a tree. Resolves false if something depends on it. */
   remove(tree: string): Promise<boolean>;
   /** Names of trees that are not to be removed now. */
   readonly making: ReadonlyMap<string, unknown>;

@@ -107,7 +107,7 @@ export function digestOf(bytes: Uint8Array): string {
   return `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 }
 
-/** An index or a manifest, by what is in it; its media type is only what somebody called it. */
+/** An index or a manifest, decided by its fields; the media type is only a claim. */
 export function parseManifest(bytes: Uint8Array, what: string): { index: Index } | { manifest: Manifest } {
   const json = parse(bytes, what) as { manifests?: unknown; schemaVersion?: unknown } | null;
   if (json?.schemaVersion === 1)

@@ -35,7 +35,7 @@ export interface ImageStoreOptions {
 interface Pull {
   meter: ProgressMeter;
   done: Promise<ImageRecord>;
-  /** Aborted when nobody waits any more. */
+  /** Aborted when no caller waits any more. */
   abort: AbortController;
   waiting: number;
 }
@@ -64,7 +64,7 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
     maxImageBytes,
     now,
   };
-  /** While anything is pulled, records that are not whole may be somebody's. */
+  /** While this is above 0, records that are not `whole` may belong to a pull and are not removed. */
   let pulling = 0;
   /** Trees of an archive that is being taken in are in no record yet. */
   let importing = 0;

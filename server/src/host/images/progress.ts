@@ -5,7 +5,7 @@ export type Listener = (progress: PullProgress) => void;
 
 const EVERY_MS = 100;
 
-/** How far a pull is, told to those who listen a few times a second. */
+/** How far a pull is, reported to its listeners a few times a second. */
 export class ProgressMeter {
   readonly #layers = new Map<string, LayerProgress>();
   readonly #listeners = new Set<Listener>();

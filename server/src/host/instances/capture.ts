@@ -67,7 +67,7 @@ export async function captureInstance(
   }
 }
 
-/** The image of one build would be told to be of the other, and could not be restored by either. */
+/** The image of one build would be recorded as one of the other, and neither could restore it. */
 async function requireSameBuild({ facts, called }: Instance, checkpoints: Checkpoints): Promise<void> {
   const here = await checkpoints.compatibility();
   if (facts.build === undefined || facts.build === here) return;

@@ -53,7 +53,7 @@ describe('buildBundle()', () => {
     expect(joining.root.path).toBe('/data/i1/mount');
     expect(joining.linux.uidMappings).toEqual([{ containerID: 0, hostID: 700_000, size: 65_536 }]);
     expect(joining.linux.namespaces).toContainEqual({ type: 'user', path: '/data/i1/user' });
-    // Whoever joins it may not be allowed to be limited from outside: the runtime has the limit before.
+    // A process that has joined the user namespace may not raise its rlimits: the runtime gets them before.
     expect(joining.process.rlimits).toEqual([]);
     const without = buildBundle({ ...container, ids }, traits);
     expect(without.linux.namespaces).toContainEqual({ type: 'user' });

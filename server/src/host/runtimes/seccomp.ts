@@ -33,7 +33,7 @@ const words = (text: string) => text.trim().split(/\s+/);
 
 /**
  * Missing on purpose: `io_setup` and `mq_open`. The kernel counts AIO events for the whole machine and bytes
- * of message queues for whoever made all sandboxes, so that one sandbox could take what all others have.
+ * of message queues for the user that made all sandboxes, so that one sandbox could use up what all have.
  */
 const ALLOWED = words(`
   accept accept4 access alarm arch_prctl bind brk cachestat capget capset chdir chmod chown chroot clock_getres clock_gettime
@@ -138,7 +138,7 @@ function allowValue(syscall: string, value: number): SeccompRule {
 
 /**
  * Families and protocols by name: vsock would reach the machine's own hypervisor, others parts of the kernel
- * that few look after. Whoever asks for one that is not loaded has the kernel load its module, even where it
+ * that few look after. A request for one that is not loaded makes the kernel load its module, even where it
  * then refuses.
  */
 function socketRules(netlink: readonly number[]): SeccompRule[] {

@@ -64,7 +64,7 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
   /** The end of the chain, as far as this process knows. */
   let head: Link = await sql.transaction((tx) => driver.lockHead(tx));
   let sealedId = head.id;
-  /** The last event that readers were told of. */
+  /** The last event that readers have got. */
   let announced = head.id;
   /** While the chain is verified nothing is pruned. */
   let pinned = 0;
@@ -126,7 +126,7 @@ export async function openEventLog(driver: ChainDriver, options: EventLogOptions
     }
   }
 
-  /** The loop that writes. There is one at a time. Its failure is told to `report` of whoever began it. */
+  /** The loop that writes, one at a time. Its failure goes to `report` of the caller that began it. */
   function write(report: (error: unknown) => void = ignoreFailure): Promise<void> {
     writing ??= (async () => {
       try {

@@ -4,7 +4,7 @@ import { promisedEvent } from '../events/event-log.ts';
 import type { PostgresSql } from './postgres-sql.ts';
 
 /**
- * The chain in the database of the records, which several servers append to. Whoever appends locks the row
+ * The chain in the database of the records, which several servers append to. An append locks the row
  * `event_head`. Promises are moved from `promised_events` into the chain in the same transaction, by any server,
  * so that those of a server that has died are not left behind.
  *

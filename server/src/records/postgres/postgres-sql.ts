@@ -32,7 +32,7 @@ export interface PostgresSql extends Sql {
   snapshot<T>(work: (sql: Sql) => Promise<T>): Promise<T>;
 }
 
-/** For how long a transaction is run again before its caller is told. */
+/** For how long a transaction is retried before its caller gets the error. */
 const RETRY_MS = 10_000;
 const LONGEST_BACKOFF_MS = 100;
 

@@ -1,6 +1,6 @@
 /**
  * The key that seals environments and secrets in the records. It is not in the records themselves, so that
- * whoever gets hold of those alone reads no secrets in them. It comes from `CAY_SECRET_KEY`, from what
+ * a copy of the records alone gives no secrets away. It comes from `CAY_SECRET_KEY`, from what
  * `CAY_SECRET_KEY_COMMAND` prints, or from a file beside the records, which is made at the first start.
  */
 import { execFileSync } from 'node:child_process';

@@ -8,7 +8,7 @@ type Env = Readonly<SandboxSpec['env']>;
  */
 export interface SealedSpecs {
   stored(row: string, spec: SandboxSpec): string;
-  /** Most who read a row do not look at the environment: it is opened when somebody does. */
+  /** Most readers of a row do not look at the environment, so it is decrypted on first access. */
   parsed(row: string, text: string): SandboxSpec;
 }
 

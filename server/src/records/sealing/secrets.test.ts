@@ -72,7 +72,7 @@ describe('records of an earlier version', () => {
   });
 });
 
-describe('a secret that somebody has put into sealed records', () => {
+describe('a secret that another program has put into sealed records', () => {
   it('is not taken for one of an earlier version', async () => {
     const database = await openRecords({ directory });
     await database.secrets.get('audit');
@@ -134,7 +134,7 @@ describe('the key of an installation', () => {
     expect(statSync(join(directory, 'secret.key')).mode & 0o777).toBe(0o600);
   });
 
-  it('is told when it is missing, and no other is made', async () => {
+  it('is reported when it is missing, and no other is made', async () => {
     await sealed();
     const before = readFileSync(path());
     rmSync(join(directory, 'secret.key'));
@@ -145,7 +145,7 @@ describe('the key of an installation', () => {
     expect(readFileSync(path())).toEqual(before);
   });
 
-  it('is told when it is another, wherever it comes from', async () => {
+  it('is reported when it is another, wherever it comes from', async () => {
     await sealed();
     const other = randomBytes(32).toString('base64');
     expect(() => openInstallationKey(directory, { CAY_SECRET_KEY: other })).toThrow('and this is key');

@@ -45,7 +45,7 @@ describe('the event log', () => {
     );
   });
 
-  it('makes nobody wait for a file that cannot be written, and writes everything in order afterwards', async () => {
+  it('makes no caller wait for a file that cannot be written, and writes all in order afterwards', async () => {
     const directory = mkdtempSync(join(tmpdir(), 'cay-log-'));
     const errors: unknown[] = [];
     const { log, close, isStuck } = await fillable(join(directory, 'events.db'), (error) =>

@@ -1,4 +1,4 @@
-/** Brings `records.db` to the present version, before it is used. Calls are synchronous: nobody waits yet. */
+/** Brings `records.db` to the present version, before it is used. Synchronous: no request waits yet. */
 import { chmodSync, closeSync, fsyncSync, openSync, renameSync, rmSync } from 'node:fs';
 import type { DatabaseSync } from 'node:sqlite';
 import { CayError } from '@cay/sdk/protocol';
@@ -17,7 +17,7 @@ export function migrateRecords(connection: SqliteConnection, path: string, box: 
   requireSealed(connection);
 }
 
-/** What was overwritten stays in free pages and in the log until they are written anew. */
+/** Overwritten rows stay in free pages and in the log until those are rewritten. */
 function forgetOldPages(sqlite: DatabaseSync): void {
   sqlite.exec('VACUUM; PRAGMA wal_checkpoint(TRUNCATE)');
 }
@@ -57,7 +57,7 @@ function migrate(connection: SqliteConnection, path: string, box: SealedBox): bo
   return sealed;
 }
 
-/** Records as an earlier version had them stay beside the new ones, for whoever has to go back to it. */
+/** The records of the earlier version stay beside the new ones, so that an operator can downgrade. */
 function keepCopy(sqlite: DatabaseSync, path: string, version: number): void {
   const copy = `${path}.v${version}.bak`;
   const unfinished = `${copy}.tmp`;

@@ -37,8 +37,8 @@ const secretsIn = (connection: SqliteConnection) =>
   connection.all<{ name: string; value: Uint8Array }>('SELECT name, value FROM secrets', []);
 
 /**
- * Throws for a secret in the clear: in records of this version it is not ours, and all that is derived from
- * it is somebody else's too.
+ * Throws for a secret in the clear: in records of this version another program has written it, and that
+ * program knows all that is derived from it.
  */
 export function requireSealed(connection: SqliteConnection): void {
   for (const { name, value } of secretsIn(connection)) {

@@ -8,7 +8,7 @@ import type { TableContext } from './table-context.ts';
 
 export interface NewKey {
   key: Key;
-  /** Shown once, to whoever asked for it. */
+  /** Shown once, to the caller that made the key. */
   secret: string;
 }
 
@@ -111,8 +111,8 @@ export function isKeyShape(secret: string): boolean {
 }
 
 /**
- * A secret that can be told again to whoever repeats the call that made the key, and is stored nowhere: it
- * takes the installation's secret and the caller's idempotency key, of which only a digest is kept.
+ * A secret that a retry of the call that made the key gets again, and that is stored nowhere: it is derived
+ * from the installation's secret and the caller's idempotency key, of which only a digest is kept.
  */
 export function repeatableSecret(installation: Uint8Array, keyId: string, idempotencyKey: string): string {
   const mac = createHmac('sha256', installation).update(`${keyId}\n${idempotencyKey}`).digest('hex');

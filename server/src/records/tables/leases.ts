@@ -5,7 +5,7 @@ import type { TableContext } from './table-context.ts';
  * Leases: which server may change a sandbox. One row for each sandbox.
  *
  * *Terms.* The *holder* is one run of one server: a server that restarts is another holder. The *fence* is a
- * number that grows with every change of holder, so that a lease that was lost can be told from the present
+ * number that grows with every change of holder, which distinguishes a lost lease from the present
  * one. A lease *expires* when it is not renewed in time; another holder may then take it over.
  *
  * *Why a fence.* A server that was suspended for a minute does not know that its lease has expired and was
@@ -62,8 +62,8 @@ export interface LeaseRecords {
   /** Lets other holders acquire all leases of a holder, when it shuts down. Resolves how many. */
   releaseAll(holder: string): Promise<number>;
   /**
-   * Rejects `conflict` if the lease was released or another holder has taken it over. An expired lease that nobody has taken over
-   * passes. In a transaction, no takeover happens before that has ended.
+   * Rejects `conflict` if the lease was released or another holder has taken it over. An expired lease that
+   * no holder has taken over passes. In a transaction, no takeover happens before that has ended.
    */
   guard(lease: Lease): Promise<void>;
   get(sandbox: string): Promise<Lease | undefined>;

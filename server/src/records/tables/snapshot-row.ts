@@ -2,9 +2,9 @@
 import type { NetworkPolicy, SandboxId, SandboxSpec, Snapshot, SnapshotId } from '@cay/sdk/protocol';
 
 /**
- * - `taking`: it may exist or not; nobody was told of it.
+ * - `taking`: it may exist or not; no client has seen its id.
  * - `kept`: it exists, here or in the archive store.
- * - `passing`: it exists for one comparison and is shown to nobody.
+ * - `passing`: it exists for one comparison, and no list shows it.
  * - `removing`: it may be gone already.
  */
 export type SnapshotState = 'taking' | 'kept' | 'passing' | 'removing';

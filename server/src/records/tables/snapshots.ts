@@ -46,8 +46,8 @@ export interface SnapshotRecords {
   /** Records that the snapshot is an object of this size in the archive store and no longer on a platform. */
   archived(id: string, objectBytes: number): Promise<void>;
   /**
-   * Removes it from the tree of snapshots: its children, and sandboxes that stand on it, get its parent. Those
-   * that may still have its files are counted with them, once for all of them.
+   * Removes it from the tree of snapshots: its children, and sandboxes whose base it is, get its parent.
+   * Those that may still have its files are counted with them, once for all of them.
    */
   delete(id: string): Promise<void>;
 }

@@ -11,6 +11,6 @@ export interface TableContext {
   readonly specs: SealedSpecs;
   /** The time of day. */
   now(): number;
-  /** The time that ages are told by: a clock that jumps forward makes nothing old. Whole milliseconds. */
+  /** Measures ages: a clock that jumps forward makes nothing old. Whole milliseconds. */
   ageing(): number;
 }

@@ -139,7 +139,7 @@ export function envd(options: EnvdOptions): Envd {
    * anonymous clients take nothing from the budgets of the project.
    */
   function admit(row: EnteredSandbox, response: ServerResponse, kind: BudgetKind): Share {
-    // Nobody would give back what a caller takes that has disconnected meanwhile.
+    // A share of the budget is given back when the client disconnects, which has happened already here.
     if (response.destroyed) throw disconnected();
     const waitMs = options.tokenLimit.take(row.id);
     if (waitMs > 0) {

@@ -68,7 +68,7 @@ export function openSockets(options: SocketsOptions): Sockets {
     { trace }: Upgrade,
   ): Promise<(socket: WebSocket) => Promise<void>> {
     const principal = (trace.principal = await authenticator.authenticate(request));
-    // Nobody would give back what a caller takes that has disconnected meanwhile.
+    // A share of the budget is given back when the client disconnects, which has happened already here.
     if (request.socket.destroyed) throw new CayError('cancelled', 'The caller disconnected');
     // Counts as a stream until the connection and the work that it started have ended.
     trace.share = budgets.take(principal.project, 'stream');

@@ -25,7 +25,7 @@ export async function unusedPools(
     }
   };
   for (const kind of POOL_KINDS.filter(({ resource }) => resource !== 'sandboxclaims')) {
-    // Whoever asks for no pool need not have its kinds.
+    // A cluster of an installation without a pool need not have its kinds.
     if (pool || (await isInstalled(client, kind)))
       await look(kind.groupVersion, kind.resource, (name) => name !== pool?.current);
   }

@@ -180,7 +180,7 @@ describe('statusOf', () => {
 });
 
 describe('frozen', () => {
-  it('is told of what is ready, and of nothing else', () => {
+  it('is reported for a ready sandbox alone', () => {
     const frozen = { ...ready, frozen: true };
     expect(seen(frozen, [pod({ state: running })])).toMatchObject({ phase: 'ready', frozen: true });
     expect(seen(ready, [pod({ state: running })]).frozen).toBeUndefined();

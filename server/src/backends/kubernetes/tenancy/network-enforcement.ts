@@ -25,7 +25,7 @@ export interface NetworkEnforcingOptions {
   probe(runtime: Runtime, signal: AbortSignal): Promise<NetworkEnforcement>;
   /** No sandbox is started while it is not enforced. */
   required: boolean;
-  /** Told once what is not enforced. */
+  /** Called once with what is not enforced. */
   onError(error: unknown): void;
   againMs?: number;
 }

@@ -10,8 +10,8 @@ const AGAIN_MS = 250;
 
 /**
  * An account that may make namespaces and bind rights in them could do so everywhere; a policy of the cluster
- * refuses all but its own. Whether it does is asked by a dry run of what has to be refused. Whoever is no
- * service account is an administrator, and has all rights by intent.
+ * refuses all but its own. A dry run of what has to be refused shows whether it does. An account that is no
+ * service account is an administrator's, and has all rights by intent.
  */
 export async function requireServerPolicy(
   client: KubernetesClient,

@@ -92,8 +92,8 @@ export function isAboutToRun(pod: Pod): boolean {
 }
 
 /**
- * What the kubelet says of a pod that has more than its own limit. One that is evicted because its node is
- * short is not told like this.
+ * What the kubelet says of a pod that has more than its own limit. A pod that is evicted because its node is
+ * short has another message.
  */
 const OVER_DISK =
   /^Usage of EmptyDir volume .* exceeds the limit|^Pod ephemeral local storage usage exceeds|^Container .* exceeded its local ephemeral storage limit/;

@@ -49,8 +49,8 @@ export async function sweep(
 }
 
 /**
- * Those of ours in a collection. Where the kind is not installed or we may not look there are none to be told
- * of.
+ * The objects of this installation in a collection. Empty where the kind is not installed or the account may
+ * not list it.
  */
 export async function listOurs(
   client: KubernetesClient,
@@ -105,7 +105,7 @@ async function unkept(
       })) as KubernetesObject | undefined;
       return found?.metadata.uid === uid;
     } catch (error) {
-      // Of whose owner we may not know, it is not said that it has none.
+      // Without the right to read the owner, assume that it exists.
       if (isCayError(error, 'permission_denied')) return true;
       throw error;
     }

@@ -146,7 +146,7 @@ class Context:
             run.ended.set()
 
     def interrupt(self, run):
-        """Ends a run that nobody waits for: politely first, then with its context, which begins anew."""
+        """Ends a run that no client waits for: interrupts it, then kills its context, which restarts."""
         run.interrupted = True
         self.signal(signal.SIGINT)
         if not run.ended.wait(INTERRUPT_S):
@@ -154,7 +154,7 @@ class Context:
             run.ended.wait()
 
     def stop_run(self):
-        """Ends the run that is under way, if there is one. Whoever waits for it is told."""
+        """Ends the run that is under way, if there is one. Its waiting client gets the error."""
         run = self.run
         if not run or run.ended.is_set():
             return False
@@ -188,7 +188,7 @@ class Context:
             self.kill()
 
     def revive(self):
-        """Begins anew if it has died."""
+        """Restarts its process if that has died."""
         with self.life:
             if self.process and self.process.poll() is not None and not self.removed:
                 self.kill()

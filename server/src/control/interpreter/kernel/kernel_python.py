@@ -301,7 +301,7 @@ def system(line):
 
 
 def main():
-    # Whoever started the server may not want to be interrupted; runs are. Between them there is nothing to end.
+    # The parent may ignore SIGINT, which is inherited; runs need it. Between runs it ends nothing.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Where this file lies is nothing to the code that runs here.
     del sys.path[0]

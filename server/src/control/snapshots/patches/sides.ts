@@ -29,7 +29,7 @@ export interface Moves {
 export function moves(): Moves {
   const moved = new Map<string, string>();
   function before(path: string): string {
-    // A directory further down that was moved by itself has told where it was.
+    // The longest prefix first: a directory further down may have been moved by itself.
     for (let end = path.length; end > 0; end = path.lastIndexOf('/', end - 1)) {
       const from = moved.get(path.slice(0, end));
       if (from !== undefined) return from + path.slice(end);

@@ -54,7 +54,7 @@ export function openTokens(transport: Transport, credentials: Credentials, now =
       throw new CayError('unavailable', `The registry "${registry}" names no place for tokens`);
     const url = new URL(realm);
     if (service !== undefined) url.searchParams.set('service', service);
-    // What is asked for is ours to say, not the registry's.
+    // The scope is chosen here, and not taken from the registry's answer.
     url.searchParams.set('scope', `repository:${repository}:pull`);
     const own = await credentials.of(registry);
     const refresh = own?.identityToken;

@@ -86,7 +86,7 @@ export function openTransport(options: TransportOptions): Transport {
           throw new CayError('unavailable', `The registry "${first.host}" redirects to nowhere`);
         const next = new URL(location, url);
         if (next.host !== url.host || next.protocol !== url.protocol) {
-          // Whoever is meant by it is not who the credentials are for.
+          // The credentials are for the first host, not for the target of the redirect.
           const { authorization: _authorization, ...rest } = headers;
           headers = rest;
         }

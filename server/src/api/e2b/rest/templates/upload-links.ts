@@ -1,4 +1,4 @@
-/** Signed addresses for the upload of build files. Whoever has one may use it until it expires. */
+/** Signed addresses for the upload of build files. The holder of one may use it until it expires. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
 import { inEpoch } from '../../../../control/tenants/token-epochs.ts';
