@@ -23,8 +23,8 @@ import type { Duplex } from 'node:stream';
  *
  *     const egress = openEgress({ … });
  *     egress.policies.set(sandbox, policy);          // by the control plane, before the sandbox starts
- *     await egress.lookup(sandbox, { name: 'pypi.org' });   // { kind: 'address', ports: [80, 443] }
- *     egress.connect(sandbox, { name: 'pypi.org', port: 443 }, stream);
+ *     await egress.lookup(sandbox, { name: 'api.example.org' });   // { kind: 'address', ports: [80, 443] }
+ *     egress.connect(sandbox, { name: 'api.example.org', port: 443 }, stream);
  */
 export interface Egress {
   lookup(sandbox: SandboxId, query: EgressLookup): Promise<EgressLookupAnswer>;
