@@ -1,4 +1,7 @@
-/** Templates by name, and images by theirs: a name that no template has is the name of an image. */
+/**
+ * Templates by name, and images by theirs: a name that no template has is the name of an image. A name without a
+ * tag, a digest and a path is not fetched from anywhere: it is more likely a template that is misspelt or gone.
+ */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { ImageStore } from '../../host/images/image.ts';
 import {
@@ -72,16 +75,19 @@ export function imageTemplates(
       templates.get(name);
       return undefined;
     }
+    const unknownTemplate = (cause?: unknown) =>
+      new CayError('not_found', `Template "${name.slice(0, 200)}" is unknown`, {
+        cause,
+        hint: `there are ${[...known.keys()].join(', ')}, and images with a tag, such as python:3.13-slim`,
+        details: { what: 'template' },
+      });
     let reference: ImageReference;
     try {
       reference = parseReference(name);
     } catch (cause) {
-      throw new CayError('not_found', `Template "${name.slice(0, 200)}" is unknown`, {
-        cause,
-        hint: `there are ${[...known.keys()].join(', ')}, and images such as python:3.13-slim`,
-        details: { what: 'template' },
-      });
+      throw unknownTemplate(cause);
     }
+    if (!/[:/@]/.test(name) && !store.find(reference)) throw unknownTemplate();
     requireAllowed(reference, made);
     return reference;
   }

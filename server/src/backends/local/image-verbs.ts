@@ -14,7 +14,8 @@ export function imageVerbs(engine: Engine, store: ImageStore): ImageKeeping {
 
   /** Rejects for a name that the operator does not allow, or that a template has. */
   function imageCalled(name: string): ImageReference {
-    const reference = templates.image(name);
+    // Here it cannot be a template that was meant.
+    const reference = templates.image(/[:/@]/.test(name) ? name : `${name}:latest`);
     if (reference) return reference;
     throw new CayError('invalid_argument', `"${name}" is a template of this server, not an image`);
   }

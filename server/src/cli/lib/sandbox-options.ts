@@ -84,7 +84,9 @@ export function withSandboxOptions(command: Command): Command {
 export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
   if (options.template !== undefined && options.image !== undefined)
     throw usageError('--template and --image both say what to start from', 'give one of them');
-  const template = options.image ?? options.template;
+  // A name without a tag would be that of a template.
+  const image = options.image && !/[:/@]/.test(options.image) ? `${options.image}:latest` : options.image;
+  const template = image ?? options.template;
   return {
     ...(template !== undefined && { template }),
     ...(options.runtime !== undefined && { runtime: options.runtime }),

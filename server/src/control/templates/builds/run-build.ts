@@ -200,9 +200,14 @@ async function keep(
 
 /** Adds to the error of a missing template what can be used instead. */
 export function explained(error: unknown, { from }: Recipe): unknown {
-  if (!isCayError(error, 'not_found') && !isCayError(error, 'unsupported')) return error;
-  return new CayError('not_found', `Cannot build from "${from.slice(0, 200)}": ${error.message}`, {
-    hint: 'build from "base" or from a template of your own',
-    cause: error,
-  });
+  const isAway = isCayError(error, 'unavailable');
+  if (!isAway && !isCayError(error, 'not_found') && !isCayError(error, 'unsupported')) return error;
+  return new CayError(
+    isAway ? 'unavailable' : 'not_found',
+    `Cannot build from "${from.slice(0, 200)}": ${error.message}`,
+    {
+      hint: 'build from "base" or from a template of your own',
+      cause: error,
+    },
+  );
 }
