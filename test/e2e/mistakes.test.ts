@@ -23,7 +23,7 @@ describe('flags and verbs', () => {
   it.each([
     [['run', '-v', 'a:b', 'true'], 'cay cp'],
     [['run', '-p', '80:80', 'true'], 'cay forward'],
-    [['run', '--network', 'host', 'true'], 'no network'],
+    [['run', '--network', 'host', 'true'], 'none, packages, public, ask'],
     [['ls', '--lable', 'a=b'], 'did you mean --label?'],
     [['images'], 'cay image ls'],
     [['inspekt'], 'did you mean "cay inspect"?'],

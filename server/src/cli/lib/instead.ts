@@ -2,8 +2,7 @@
 const COPY = 'sandboxes have no mounts: copy files in with "cay cp ./dir SANDBOX:/home/user/dir"';
 const PORT =
   'expose a port with "cay create --port 8000" or "cay port add SANDBOX 8000"; "cay forward" brings it here';
-const NETWORK =
-  'sandboxes have no network by default, and no flag of "cay run" changes that; "cay forward" leads in';
+const NETWORK = '--network none, packages or public says what a sandbox reaches, and --allow adds to it';
 
 const FLAGS: Record<string, string> = {
   '-v': COPY,
@@ -12,7 +11,6 @@ const FLAGS: Record<string, string> = {
   '-p': PORT,
   '--publish': PORT,
   '--port': PORT,
-  '--network': NETWORK,
   '--net': NETWORK,
   '-d': '"cay create -- COMMAND" starts a command with a sandbox and leaves it running; "cay exec -d" in one that exists',
   '--detach':
