@@ -233,7 +233,7 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     directories: options.directories,
     onError: reporter('tools'),
   });
-  const rollback = guardRollback(control.rollback, tools, parts.lookup.find);
+  const rollback = guardRollback(control.rollback, tools);
   return { ...control, rollback, builds, interpreter, tools };
 }
 

@@ -75,6 +75,9 @@ const BODIES: Record<string, unknown> = {
   leaseSandbox: { forMs: 1000 },
   runCode: { code: '1' },
   createCodeContext: {},
+  setNetwork: { policy: 'none' },
+  addNetworkRules: { allow: ['api.example.org:443'] },
+  answerNetworkApproval: { verdict: 'deny' },
   saveTemplate: { snapshot: 1 },
 };
 
@@ -100,6 +103,7 @@ export function operationsOf(document: Document): Operation[] {
           .replace('{webhook}', 'whk_unknown')
           .replace('{snapshot}', `snap_${'0'.repeat(20)}`)
           .replace('{context}', 'unknown')
+          .replace('{approval}', 'apr_unknown')
           .replace('{name}', 'unknown')
           .replace('{project}', 'unknown') + (QUERIES[operation.operationId] ?? ''),
     })),

@@ -196,9 +196,10 @@ export function openRollingBack({
   }
 
   return {
-    async rollback(principal, ref, request) {
+    async rollback(principal, ref, request, { check } = {}) {
       const parsed = RollbackSchema.parse(request);
       const { id } = await lookup.find(principal, ref);
+      check?.(id);
       const inQueue = () => operations.enqueue(id, () => rollBack(id, parsed, principal));
       return operations.claim(id, 'rollback', () => activity.withGateClosed(id, inQueue));
     },

@@ -22,6 +22,7 @@ import type {
   ListSnapshots,
   Rollback,
   RolledBack,
+  SandboxId,
   Snapshot,
   SnapshotPage,
   SnapshotRef,
@@ -87,7 +88,13 @@ export interface TravelVerbs {
    * Puts the sandbox back to a snapshot. What it was before becomes a snapshot too (`kept`). When this
    * rejects, the sandbox is as it was.
    */
-  rollback(principal: Principal, ref: string, request: Rollback): Promise<RolledBack>;
+  rollback(
+    principal: Principal,
+    ref: string,
+    request: Rollback,
+    /** `check` may refuse it by a throw, before it is claimed. */
+    options?: { check?(id: SandboxId): void },
+  ): Promise<RolledBack>;
   /**
    * Makes sandboxes that go on from this one: all of them or none. Children of a stopped sandbox are stopped.
    */
