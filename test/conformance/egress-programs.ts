@@ -67,7 +67,7 @@ print(json.dumps(out))
 
 /** Listens on a port of every address, reaches itself there, and a name outside on the same port. */
 export const OWN_SERVER = String.raw`
-import http.client, socket, sys, threading
+import http.client, os, socket, sys, threading
 port, name = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else ""
 if name: socket.getaddrinfo(name, port)
 own = socket.create_server(("0.0.0.0", port))
@@ -82,7 +82,9 @@ if name:
     c = http.client.HTTPConnection(name, port, timeout=5)
     c.request("GET", "/", headers={"Host": "%s:%d" % (name, port)})
     said.append("outside " + c.getresponse().read().decode())
-print(" ".join(said))
+print(" ".join(said), flush=True)
+# A thread that still runs while the interpreter ends may abort it.
+os._exit(0)
 `;
 
 /** Asks for megabytes, and prints the checksum of what came. */
