@@ -50,8 +50,9 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       import('./backends/kubernetes/job/kubernetes-job.ts'),
       clusterSettings(options),
     ]);
-    const { egress, policy, onError, onSwept } = options;
-    return destroyable(await kubernetesJobBackend({ ...settings, egress, policy, onError, onSwept }));
+    // Nothing is carried for pods yet: what they need for it was not tried on a cluster.
+    const { policy, onError, onSwept } = options;
+    return destroyable(await kubernetesJobBackend({ ...settings, policy, onError, onSwept }));
   },
   async 'agent-sandbox'(options) {
     const [{ agentSandboxBackend }, { poolAndStorage }, { settings, cluster }] = await Promise.all([
@@ -59,12 +60,11 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       import('./backends/kubernetes/agent-sandbox/settings.ts'),
       clusterSettings(options),
     ]);
-    const { egress, policy, onError, onSwept } = options;
+    const { policy, onError, onSwept } = options;
     return destroyable(
       await agentSandboxBackend({
         ...settings,
         ...poolAndStorage(cluster),
-        egress,
         policy,
         onError,
         onSwept,
