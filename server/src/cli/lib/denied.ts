@@ -4,9 +4,15 @@ import { colour, printable } from './output.ts';
 
 /** On standard error, beside what the command wrote there itself. */
 export function printDenied(denied: readonly EgressDenial[], { info: { id, name } }: Sandbox): void {
-  for (const { name: host, address, port, rule } of denied) {
+  for (const { name: host, address, port, reason, rule } of denied) {
     const target = printable(`${host ?? address}:${port}`);
-    const hint = rule === null ? '' : `; allow it with: cay net allow ${name ?? id} ${printable(rule)}`;
+    // A rule for the name does not help: the installation has to allow the address.
+    const hint =
+      reason === 'address'
+        ? '; its address is not a public one, which only a rule of the operator allows: cay up --max-network'
+        : rule === null
+          ? ''
+          : `; allow it with: cay net allow ${name ?? id} ${printable(rule)}`;
     process.stderr.write(`${colour.yellow('denied:')} ${target}${hint}\n`);
   }
 }
