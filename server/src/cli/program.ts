@@ -53,6 +53,7 @@ const VERBS = {
   cert: async () => (await import('./verbs/cert.ts')).certVerb,
   kubernetes: async () => (await import('./verbs/kubernetes.ts')).kubernetesVerb,
   doctor: async () => (await import('./verbs/doctor.ts')).doctorVerb,
+  install: async () => (await import('./verbs/install.ts')).installVerb,
   bench: async () => (await import('./verbs/bench.ts')).benchVerb,
   up: async () => (await import('./verbs/up.ts')).upVerb,
   down: async () => (await import('./verbs/down.ts')).downVerb,

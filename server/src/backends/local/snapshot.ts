@@ -1,4 +1,4 @@
-/** SnapshotRegistry what a sandbox is. */
+/** Takes a snapshot of a sandbox: its files and, where asked for, its memory. */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import { captureInstance, syncInstance } from '../../host/instances/capture.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';

@@ -35,7 +35,7 @@ async function runscFinding(): Promise<Finding | undefined> {
     state: 'absent',
     detail: `${version} (${program}) is old: an idle sandbox takes 2 to 4 % of a core, commands start slower, and "ls -l" complains about symlinks`,
     remedy:
-      "install runsc from gVisor's own package repository, or run scripts/build-runsc (needs Go, takes minutes); memory that was kept by another version is refused, files are not",
+      'run "cay install gvisor" (needs Go, takes minutes), or install runsc from gVisor\'s own package repository; memory that was kept by another version is refused, files are not',
   };
 }
 

@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/client';
+import { hasGo } from './install-gvisor.ts';
 import { errorColour, note } from './output.ts';
 
 const REPOSITORY = join(import.meta.dirname, '../../../..');
@@ -31,8 +32,10 @@ export function prepareHost(
     (program) => !path.some((directory) => existsSync(join(directory, program))),
   );
   // Without root the backend refuses, and says what to do.
-  if (local && isRoot && missing.length > 0 && existsSync(script('install-host')))
-    run(`installing Debian packages for ${missing.join(', ')}`, script('install-host'));
+  if (!local || !isRoot || missing.length === 0 || !existsSync(script('install-host'))) return;
+  run(`installing Debian packages for ${missing.join(', ')}`, script('install-host'));
+  if (missing.includes('runsc') && hasGo())
+    note(errorColour.dim('"cay install gvisor" builds a current gVisor, which is faster than Debian\'s'));
 }
 
 function pathDirectories(): string[] {
