@@ -6,7 +6,7 @@ export default defineConfig({
     environment: 'node',
     // Servers that tests start make no sandboxes of their own beside those of the test.
     env: { CAY_PROBE: 'off' },
-    include: ['sdk/**/*.test.ts', 'server/**/*.test.ts', 'test/**/*.test.ts'],
+    include: ['{bench,sdk,server,test}/**/*.test.ts'],
     // They need a real cluster, and have a command of their own.
     exclude: ['test/kubernetes/**', '**/node_modules/**'],
     pool: 'forks',

@@ -4,15 +4,21 @@
  *
  *     npm run bench                     everything but kubernetes
  *     npm run bench -- exec create      only these sections
+ *     npm run bench -- --runs=5 --keep  five times, and keeps medians and spread in bench/kept.json
+ *
+ * Every run is compared with what is kept, and says what got worse by more than the noise of those runs; with
+ * --check it then fails.
  *
  * Sections: exec, create, files, tools, idle, burst, travel, e2b, restart, api, kubernetes. CAY_BENCH_SECONDS
  * shortens the minute that api takes, and the one in which kubernetes counts the requests of an idle sandbox;
  * CAY_BENCH_SANDBOXES says how many restart has, CAY_BENCH_ROUNDS how often e2b does it.
  */
+import { readFileSync, writeFileSync } from 'node:fs';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { openLocal } from '../server/src/backends/local/open-local.ts';
 import { benchApi } from './api.ts';
 import { startBaselines } from './baselines.ts';
+import { compare, comparisonText, figuresOf, type Kept } from './compare.ts';
 import { benchBurst } from './burst.ts';
 import { benchCreate } from './create.ts';
 import { benchE2b } from './e2b.ts';
@@ -23,7 +29,7 @@ import { benchKubernetes } from './kubernetes.ts';
 import { benchRestart } from './restart.ts';
 import { benchTools } from './tools.ts';
 import { benchTravel } from './travel.ts';
-import { environment, Report } from './report.ts';
+import { environment, Report, type Row } from './report.ts';
 
 // Servers make no sandboxes of their own beside those that are looked at.
 process.env['CAY_PROBE'] ??= 'off';
@@ -54,9 +60,16 @@ if (unknown !== undefined) {
   process.exit(64);
 }
 
-const report = new Report();
+const KEPT = new URL('kept.json', import.meta.url);
+const runs = Number(process.argv.find((argument) => argument.startsWith('--runs='))?.slice(7) ?? 1);
+if (!Number.isInteger(runs) || runs < 1) {
+  console.error('--runs takes a number of at least 1, as in --runs=5');
+  process.exit(64);
+}
+
+const machine = environment();
 console.log(
-  Object.entries(environment())
+  Object.entries(machine)
     .map(([key, value]) => `${key}: ${value}`)
     .join('\n'),
   '\n',
@@ -66,15 +79,23 @@ const dir = await mkdtemp('/tmp/cay-bench-');
 // Sandboxes pass through it with ids of their own.
 await chmod(dir, 0o711);
 const baselines = await startBaselines();
+const rows: Row[][] = [];
 try {
-  for (const [name, section] of Object.entries(SECTIONS)) {
-    if (asked.length > 0 ? !asked.includes(name) : ONLY_BY_NAME.includes(name)) continue;
-    console.log(`\n${name}`);
-    await section({
-      report,
-      baselines,
-      open: (options = {}) => openLocal({ dir: `${dir}/${name}`, ...options }),
-    });
+  for (let run = 1; run <= runs; run++) {
+    const report = new Report();
+    if (runs > 1) console.log(`\nrun ${run} of ${runs}`);
+    for (const [name, section] of Object.entries(SECTIONS)) {
+      if (asked.length > 0 ? !asked.includes(name) : ONLY_BY_NAME.includes(name)) continue;
+      console.log(`\n${name}`);
+      report.section(name);
+      await section({
+        report,
+        baselines,
+        open: (options = {}) => openLocal({ dir: `${dir}/${name}`, ...options }),
+      });
+    }
+    rows.push(report.rows);
+    console.log(`\nsaved as ${report.save('bench/results')}`);
   }
 } finally {
   await baselines.stop();
@@ -82,4 +103,36 @@ try {
     console.error('left behind:', dir, error),
   );
 }
-console.log(`\nsaved as ${report.save('bench/results')}`);
+
+const figures = figuresOf(rows);
+if (runs > 1) {
+  console.log('\nmedians, with the lowest and the highest run');
+  for (const { key, unit, median, lowest, highest } of figures)
+    console.log(
+      `${key.padEnd(72)} ${median.toFixed(2)} ${unit}  (${lowest.toFixed(2)}–${highest.toFixed(2)})`,
+    );
+}
+const kept = readKept();
+if (kept) {
+  const changes = compare(kept, machine, figures);
+  console.log(`\n${comparisonText(kept, machine, changes).join('\n')}`);
+  if (process.argv.includes('--check') && changes.some(({ verdict }) => verdict === 'worse'))
+    process.exitCode = 1;
+}
+if (process.argv.includes('--keep')) {
+  // Sections that were not run keep their figures.
+  const measured = new Set(figures.map(({ key }) => key));
+  const others = (kept?.figures ?? []).filter(({ key }) => !measured.has(key));
+  const keeping: Kept = { environment: machine, runs, figures: [...others, ...figures] };
+  writeFileSync(KEPT, `${JSON.stringify(keeping, null, 2)}\n`);
+  console.log('kept in bench/kept.json');
+}
+
+function readKept(): Kept | undefined {
+  try {
+    return JSON.parse(readFileSync(KEPT, 'utf8')) as Kept;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}

@@ -3,9 +3,14 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { cpus, release, totalmem } from 'node:os';
 import { join } from 'node:path';
+import { findRunsc } from '../server/src/host/runtimes/find-runsc.ts';
+
+export type Environment = Record<string, string | number>;
 
 export interface Row {
   what: string;
+  /** Section and name: the same in every run. Set by the report. */
+  key?: string;
   value: number;
   unit: 'ms' | 'MB/s' | 'MB' | 'x' | '/s' | 'errors' | 'requests' | '% of a core';
   p99?: number;
@@ -15,9 +20,19 @@ export interface Row {
 
 export class Report {
   readonly rows: Row[] = [];
+  #section = '';
+  #main = '';
 
+  section(name: string): void {
+    this.#section = name;
+  }
+
+  /** A row whose name begins with "…" belongs to the one before. */
   add(row: Row): void {
-    this.rows.push(row);
+    const what = row.what.trim();
+    if (!what.startsWith('…')) this.#main = what;
+    const name = what.startsWith('…') ? `${this.#main} ${what}` : what;
+    this.rows.push({ ...row, key: `${this.#section}: ${name}` });
     console.log(line(row));
   }
 
@@ -39,7 +54,7 @@ function line({ what, value, unit, p99, aim }: Row): string {
   return `${what.padEnd(58)} ${figure.padStart(12)}  ${tail.padEnd(10)} ${goal}`;
 }
 
-export function environment(): Record<string, string | number> {
+export function environment(): Environment {
   const version = (command: string) => {
     try {
       return execFileSync(command, ['--version'], { encoding: 'utf8' }).split('\n')[0] ?? '';
@@ -55,7 +70,7 @@ export function environment(): Record<string, string | number> {
     memoryGiB: Math.round(totalmem() / 2 ** 30),
     cgroups: readFileSync('/proc/mounts', 'utf8').includes(' /sys/fs/cgroup cgroup2 ') ? 'v2' : 'v1',
     runc: version('runc'),
-    runsc: version('runsc'),
+    runsc: version(findRunsc()),
     docker: version('docker'),
   };
 }
