@@ -23,6 +23,8 @@ const QUOTAS = {
   templates: Count.describe('Names of templates. Each tag counts.'),
   idempotencyKeys: Count.describe('Idempotency keys of calls and commands. Each is kept for seven days.'),
   previewConnections: Count.describe('Connections of visitors that are open at once.'),
+  egressConnections: Count.describe('Connections out of sandboxes that are open at once.'),
+  egressBufferBytes: Count.describe('Bytes of such connections that the server holds at once.'),
 };
 
 export const QuotaSchema = z
@@ -40,6 +42,8 @@ export const QuotaSchema = z
     templates: QUOTAS.templates.default(null),
     idempotencyKeys: QUOTAS.idempotencyKeys.default(null),
     previewConnections: QUOTAS.previewConnections.default(null),
+    egressConnections: QUOTAS.egressConnections.default(null),
+    egressBufferBytes: QUOTAS.egressBufferBytes.default(null),
   })
   .strict();
 /** Some of the quotas. An absent one is left as it is. */

@@ -148,7 +148,13 @@ export async function openCore(options: ControlOptions, closing: AbortSignal): P
     archives: { store: options.archives, seal: archiveSeal(await records.secrets.get('archives')) },
     clock,
     egress: options.egress,
-    networks: openNetworks({ egress: options.egress, records, onError: reporter('network') }),
+    networks: openNetworks({
+      egress: options.egress,
+      records,
+      projects,
+      quota,
+      onError: reporter('network'),
+    }),
     recordEvent: (on, type, row, principal, data = {}) =>
       on.events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data }),
     commandLogs,

@@ -69,4 +69,10 @@ export interface CarriedStream {
   accept(): void;
   /** Ends the stream in both directions with an error. The guest resets the program's connection. */
   refuse(error: Error): void;
+  /** Bytes of this stream that are kept here, those that came and those that were not sent yet. */
+  readonly heldBytes: number;
+  /** Called with the number of bytes that have just come from the guest. */
+  onArrived?: ((bytes: number) => void) | undefined;
+  /** Asked once, when the stream has carried much: whether the guest may send more ahead. Absent: it may. */
+  mayWiden?: (() => boolean) | undefined;
 }

@@ -17,6 +17,8 @@ import { Denial } from './carrier/denial.ts';
 import type { EgressTimeouts, Engine, TlsTermination } from './carrier/engine.ts';
 import { addressBook } from './carrier/own-addresses.ts';
 import { dnsResolver, type Resolver } from './carrier/resolve.ts';
+import { projectCarriage } from './carrier/project-carriage.ts';
+import type { CarryLimits } from './carrier/project-connections.ts';
 import type { UpstreamProxy } from './carrier/upstream-proxy.ts';
 import type { Egress, EgressLookupAnswer, EgressTarget } from './egress.ts';
 import { openHttp1Proxy } from './http/http1-proxy.ts';
@@ -60,12 +62,21 @@ export interface OpenedEgress extends Egress {
     /**
      * Sets what a sandbox may reach: its own policy first, then those that bound it, the installation's last. It
      * holds at once, and connections that are not allowed any more are cut. Throws `invalid_argument` if a rule
-     * cannot be read; then nothing has changed.
+     * cannot be read; then nothing has changed. Sandboxes of one project share its limits; a sandbox without
+     * a project has them to itself.
      */
-    set(sandbox: SandboxId, policies: readonly NetworkPolicy[]): void;
+    set(sandbox: SandboxId, policies: readonly NetworkPolicy[], options?: { project?: string }): void;
     get(sandbox: SandboxId): readonly NetworkPolicy[] | undefined;
     /** Forgets a sandbox. Nothing of it is carried any more. */
     remove(sandbox: SandboxId): void;
+  };
+  readonly projects: {
+    /** Sets what the connections of a project may take. It holds at once. */
+    limit(project: string, limits: CarryLimits): void;
+    /** What they take now. */
+    taken(project: string): { connections: number; bytes: number };
+    /** Connections of all projects that were refused or cut because of these limits. */
+    refused(): number;
   };
   /** Allows something that a policy asks about, until a time of day in milliseconds. */
   grant(sandbox: SandboxId, rule: NetworkRule, expiresAt: number): void;
@@ -115,6 +126,7 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
   const given = new Map<SandboxId, readonly NetworkPolicy[]>();
   const lookups = new Map<SandboxId, Window>();
   const compiled = new Map<string, Layer>();
+  const carriage = projectCarriage(clock);
 
   /** Layers above sandboxes are shared, and compiled once. */
   function compile(policy: NetworkPolicy): Layer {
@@ -136,6 +148,7 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
 
   function remove(id: SandboxId, denial: Denial): void {
     const sandbox = sandboxes.get(id);
+    if (sandbox) carriage.leave(sandbox.project);
     sandboxes.delete(id);
     given.delete(id);
     lookups.delete(id);
@@ -146,11 +159,11 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
 
   return {
     policies: {
-      set(id, policies) {
+      set(id, policies, { project = id } = {}) {
         const layers = policies.map(compile);
         let sandbox = sandboxes.get(id);
         if (!sandbox) {
-          sandbox = new SandboxEgress(id, {
+          sandbox = new SandboxEgress(id, carriage.join(project), {
             clock,
             presets: options.presets,
             limits: { ...DEFAULT_LIMITS, ...options.limits },
@@ -166,6 +179,7 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
       get: (id) => given.get(id),
       remove: (id) => remove(id, new Denial('no_policy', 'The sandbox is being removed')),
     },
+    projects: carriage,
     grant(id, rule, expiresAt) {
       sandboxes.get(id)?.grant({ rule, expiresAt });
     },
@@ -212,6 +226,7 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     },
     close() {
       clearInterval(timer);
+      carriage.close();
       for (const id of [...sandboxes.keys()]) remove(id, new Denial('closed', 'The server is stopping'));
       http1.close();
       http2.close();

@@ -4,6 +4,7 @@ import type { Clock } from '../lib/clock.ts';
 import { type AttemptLog, attemptLog } from './attempts.ts';
 import { Budget, Window } from './carrier/budget.ts';
 import { Denial } from './carrier/denial.ts';
+import type { ProjectConnections } from './carrier/project-connections.ts';
 import { type CompiledRule, compileGrants, type Layer, type PolicyOptions } from './policy/compile-policy.ts';
 import type { Layers } from './policy/decide.ts';
 
@@ -34,6 +35,8 @@ const MAX_PENDING = 32;
 
 export class SandboxEgress {
   readonly id: SandboxId;
+  /** What the connections of all sandboxes of its project take. */
+  readonly project: ProjectConnections;
   readonly connections = new Set<OpenConnection>();
   readonly attempts: AttemptLog;
   readonly budget: Budget;
@@ -46,8 +49,9 @@ export class SandboxEgress {
   #policy: Layers = { layers: [] };
   #grants: Grant[] = [];
 
-  constructor(id: SandboxId, options: SandboxOptions) {
+  constructor(id: SandboxId, project: ProjectConnections, options: SandboxOptions) {
     this.id = id;
+    this.project = project;
     this.#options = options;
     this.attempts = attemptLog(id, options.clock, {
       most: options.keepAttempts,

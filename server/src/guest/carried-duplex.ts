@@ -15,6 +15,8 @@ const LINGER_MS = 2000;
 
 export class CarriedDuplex extends Duplex {
   readonly #stream: GuestStream;
+  /** Called with the number of bytes that have come, before anything is done with them. */
+  onArrived: ((bytes: number) => void) | undefined;
   #wanted = false;
 
   constructor(stream: GuestStream) {
@@ -26,8 +28,16 @@ export class CarriedDuplex extends Duplex {
     });
     this.#stream = stream;
     stream.markLongLived();
-    stream.onArrival = () => this.#pull();
+    stream.onArrival = (bytes) => {
+      if (bytes > 0) this.onArrived?.(bytes);
+      if (!this.destroyed) this.#pull();
+    };
     this.on('error', () => {});
+  }
+
+  /** Bytes that are kept for either side. */
+  get heldBytes(): number {
+    return this.#stream.queuedBytes + this.readableLength + this.writableLength;
   }
 
   override _read(): void {

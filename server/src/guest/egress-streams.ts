@@ -67,8 +67,11 @@ export function egressStreams({ egress, sandbox }: EgressOfGuest): StreamHandler
 
 function carry(stream: GuestStream): CarriedStream {
   const duplex = new CarriedDuplex(stream);
-  return {
+  const carried: CarriedStream = {
     duplex,
+    get heldBytes() {
+      return duplex.heldBytes;
+    },
     accept() {
       // Sent at once, because nothing was sent before; a stream that is over has no use for it.
       inBackground(Promise.resolve(stream.send({})), ignoreFailure);
@@ -77,6 +80,9 @@ function carry(stream: GuestStream): CarriedStream {
       duplex.destroy(asCayError(error, 'The connection was refused'));
     },
   };
+  duplex.onArrived = (bytes) => carried.onArrived?.(bytes);
+  stream.mayWiden = () => carried.mayWiden?.() ?? true;
+  return carried;
 }
 
 function asCayError(error: unknown, what: string): CayError {

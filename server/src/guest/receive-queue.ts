@@ -63,6 +63,12 @@ class Pack {
 export class ReceiveQueue {
   #entries: (Received | Pack | undefined)[] = [];
   #head = 0;
+  #bytes = 0;
+
+  /** Of all items in it. */
+  get bytes(): number {
+    return this.#bytes;
+  }
 
   /** The channel of the next item, if there is one. */
   get next(): number | undefined {
@@ -70,6 +76,7 @@ export class ReceiveQueue {
   }
 
   push(channel: number, bytes: Buffer): void {
+    this.#bytes += bytes.length;
     const last = this.#entries.at(-1);
     if (bytes.length >= SMALL || this.#entries.length - this.#head <= PACK_AFTER) {
       this.#entries.push({ channel, bytes: compact(bytes) });
@@ -85,6 +92,7 @@ export class ReceiveQueue {
     const entry = this.#entries[this.#head];
     if (!entry) return undefined;
     const received = entry instanceof Pack ? entry.take() : entry;
+    this.#bytes -= received.bytes.length;
     if (entry instanceof Pack && !entry.empty) return received;
     this.#entries[this.#head++] = undefined;
     if (this.#head === this.#entries.length) this.clear();
@@ -98,5 +106,6 @@ export class ReceiveQueue {
   clear(): void {
     if (this.#entries.length > 0) this.#entries = [];
     this.#head = 0;
+    this.#bytes = 0;
   }
 }

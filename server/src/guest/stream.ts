@@ -58,8 +58,10 @@ const WIDE_CREDIT = 983_040;
 export class GuestStream {
   readonly id: number;
   #longLived = false;
-  /** Called when an item arrived without a pending read, and when the stream has failed. */
-  onArrival: (() => void) | undefined;
+  /** Called with its bytes when an item arrived without a pending read, with 0 at the end and for a failure. */
+  onArrival: ((bytes: number) => void) | undefined;
+  /** Asked before a strict stream gets more credit than it began with. Absent: it may have it. */
+  mayWiden: (() => boolean) | undefined;
 
   readonly #host: StreamHost;
   readonly #queue = new ReceiveQueue();
@@ -160,6 +162,11 @@ export class GuestStream {
   /** Closes the connection: what the guest sent is against the protocol. */
   break(error: CayError): void {
     this.#host.fail(error);
+  }
+
+  /** Bytes that have arrived and were not read yet. */
+  get queuedBytes(): number {
+    return this.#queue.bytes;
   }
 
   /** True if every received item was read. */
@@ -263,7 +270,7 @@ export class GuestStream {
     const reader = this.#reader;
     if (!reader) {
       this.#queue.push(channel, bytes);
-      this.onArrival?.();
+      this.onArrival?.(bytes.length);
       return;
     }
     const item = this.#decode({ channel, bytes });
@@ -283,7 +290,7 @@ export class GuestStream {
     this.#reader?.resolve(undefined);
     this.#reader = undefined;
     this.#closeIfOver();
-    this.onArrival?.();
+    this.onArrival?.(0);
   }
 
   fail(error: CayError): void {
@@ -292,7 +299,7 @@ export class GuestStream {
     this.#reader?.reject(error);
     this.#reader = undefined;
     this.#close();
-    this.onArrival?.();
+    this.onArrival?.(0);
   }
 
   #decode(entry: Received): StreamItem | undefined {
@@ -320,7 +327,7 @@ export class GuestStream {
   #widening(): number {
     if (!this.#strict || this.#carried >= WIDE_AFTER) return 0;
     this.#carried += this.#taken;
-    if (this.#carried < WIDE_AFTER || !this.#host.mayWiden(this.id)) return 0;
+    if (this.#carried < WIDE_AFTER || this.mayWiden?.() === false || !this.#host.mayWiden(this.id)) return 0;
     this.#grantEvery = GRANT_EVERY;
     return WIDE_CREDIT;
   }

@@ -20,6 +20,8 @@ const BUILT_IN = {
   templates: 1_000,
   idempotencyKeys: 100_000,
   previewConnections: 2_000,
+  egressConnections: 4_096,
+  egressBufferBytes: 128 * 1024 ** 2,
 } as const satisfies SomeQuota;
 
 /** As many as two thousand sandboxes have by default. A sandbox without a limit is refused. */

@@ -33,6 +33,8 @@ export const QUOTAS: Kinds<keyof Quota> = {
   templates: ['templates', parseCount],
   idempotencyKeys: ['idempotency-keys', parseCount],
   previewConnections: ['preview-connections', parseCount],
+  egressConnections: ['egress-connections', parseCount],
+  egressBufferBytes: ['egress-buffer-bytes', parseSize],
 };
 
 export const namesIn = (kinds: Kinds<string>) =>

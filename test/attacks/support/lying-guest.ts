@@ -12,7 +12,7 @@ import { LABELS, SOCKET_PATH } from '../../../server/src/backends/docker/contain
 import { decodeCborMap, encodeCbor, type CborMap } from '../../../server/src/guest/cbor.ts';
 import { FRAME, HEADER_BYTES, PROTOCOL, writeHeader } from '../../../server/src/guest/frame.ts';
 import { FrameParser } from '../../../server/src/guest/frame-parser.ts';
-import type { Target } from './target.ts';
+import type { Target, Tenant } from './target.ts';
 
 const run = promisify(execFile);
 
@@ -23,6 +23,8 @@ export interface Asked {
 }
 
 export interface LyingGuest {
+  /** What it does with frames of the server other than questions. */
+  onFrame(type: number, stream: number): void;
   /** What it does when it is asked for something. */
   onAsked(asked: Asked): void;
   message(stream: number, map: CborMap): void;
@@ -47,13 +49,17 @@ export interface TakenLink {
 }
 
 /**
- * Takes the place of the guest of a sandbox of Alice's. On this machine guests dial the server, and so does the
+ * Takes the place of the guest of a sandbox, by default of Alice's. On this machine guests dial the server, and so does the
  * liar. In a container of Docker's the server dials a socket inside, and the liar listens there instead.
  */
-export async function takeLink(target: Target, sandbox: string): Promise<TakenLink> {
-  if (target.docker) return listenInstead(target, sandbox);
+export async function takeLink(
+  target: Target,
+  sandbox: string,
+  owner: Tenant = target.alice,
+): Promise<TakenLink> {
+  if (target.docker) return listenInstead(target, sandbox, owner);
   const socketPath = await newestSocket(target.dataDir);
-  await target.alice.exec(sandbox, ['python3', '-c', MUTE], { user: 'root' });
+  await owner.exec(sandbox, ['python3', '-c', MUTE], { user: 'root' });
   return { next: (hello) => dial(socketPath, hello), close: () => {} };
 }
 
@@ -68,7 +74,7 @@ for pid in filter(str.isdigit, os.listdir('/proc')):
         pass
 `;
 
-async function listenInstead(target: Target, sandbox: string): Promise<TakenLink> {
+async function listenInstead(target: Target, sandbox: string, owner: Tenant): Promise<TakenLink> {
   const engine = async (...args: string[]) =>
     (await run('docker', ['--host', target.docker!.host, ...args])).stdout.trim();
   const container = await engine('ps', '--quiet', '--filter', `label=${LABELS.sandbox}=${sandbox}`);
@@ -86,7 +92,7 @@ async function listenInstead(target: Target, sandbox: string): Promise<TakenLink
   });
   await new Promise<void>((resolve) => server.listen(path, resolve));
   // The answer to this is lost with what carries it.
-  await target.alice
+  await owner
     .call('POST', `/v1/sandboxes/${sandbox}/exec`, {
       body: { argv: ['python3', '-c', CUT], user: 'root' },
       signal: AbortSignal.timeout(2_000),
@@ -160,6 +166,7 @@ async function connected(socketPath: string): Promise<Socket> {
 
 class Liar implements LyingGuest {
   onAsked: (asked: Asked) => void = () => {};
+  onFrame: (type: number, stream: number) => void = () => {};
   readonly #socket: Socket;
   #heard: (() => void) | undefined;
 
@@ -170,11 +177,11 @@ class Liar implements LyingGuest {
     const parser = new FrameParser({
       control: (type, stream, payload) => {
         if (type === FRAME.hello) this.#heard?.();
-        if (type !== FRAME.open) return;
+        if (type !== FRAME.open) return this.onFrame(type, stream);
         const { op, ...request } = decodeCborMap(payload);
         this.onAsked({ op: op as string, request, stream });
       },
-      data: () => {},
+      data: (stream) => this.onFrame(FRAME.data, stream),
     });
     socket.on('data', (chunk: Buffer) => parser.push(chunk));
   }

@@ -168,6 +168,12 @@ function writeControl(text: TextFormat, metrics: ControlMetrics): void {
   );
   for (const [verdict, count] of Object.entries(metrics.network.attempts))
     text.sample('cay_network_attempts_total', { verdict }, count);
+  text.metric(
+    'cay_network_over_quota_total',
+    'counter',
+    'Connections that were refused or cut because their project is at its quota.',
+  );
+  text.sample('cay_network_over_quota_total', {}, metrics.network.overQuota);
   text.metric('cay_network_bytes_total', 'counter', 'Bytes that these carried, as sandboxes see them.');
   for (const [direction, count] of Object.entries(metrics.network.bytes))
     text.sample('cay_network_bytes_total', { direction }, count);

@@ -27,6 +27,9 @@ export function memoryEgress(egress: Egress | undefined, sandbox: SandboxId, gon
         { ...(named ? { name: host.toLowerCase() } : { address: host }), port },
         {
           duplex: outer,
+          get heldBytes() {
+            return outer.readableLength + outer.writableLength;
+          },
           accept: () => resolve(inner),
           refuse(error) {
             inner.destroy(error);

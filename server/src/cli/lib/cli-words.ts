@@ -58,6 +58,8 @@ const QUOTAS: Record<string, readonly [what: string, kind: Kind]> = {
   logBytes: ['command logs', 'size'],
   webhooks: ['webhooks', 'number'],
   previewConnections: ['preview connections', 'number'],
+  egressConnections: ['connections out of sandboxes', 'number'],
+  egressBufferBytes: ['bytes held for connections', 'size'],
 };
 
 interface Words {

@@ -20,6 +20,8 @@ import { shownPolicy, withRules } from './network-policies.ts';
 export interface NetworkCounts {
   attempts: Record<EgressAttempt['verdict'], number>;
   bytes: { in: number; out: number };
+  /** Connections that were refused or cut because their project is at its quota. */
+  overQuota: number;
 }
 
 export interface OpenedNetworkVerbs {
@@ -44,7 +46,7 @@ export function openNetworkVerbs({
   'clock' | 'egress' | 'lookup' | 'networks' | 'onError' | 'operations' | 'recordEvent' | 'records'
 >): OpenedNetworkVerbs {
   const attempts = new Broadcast<EgressAttempt>();
-  const counts: NetworkCounts = {
+  const counts: Omit<NetworkCounts, 'overQuota'> = {
     attempts: { allowed: 0, denied: 0, failed: 0 },
     bytes: { in: 0, out: 0 },
   };
@@ -171,7 +173,7 @@ export function openNetworkVerbs({
 
   return {
     verbs,
-    counts: () => counts,
+    counts: () => ({ ...counts, overQuota: egress?.engine.projects.refused() ?? 0 }),
     async close() {
       attempts.close();
       denials.close();

@@ -5,6 +5,8 @@ import { compilePolicy, normalizePolicy } from '../../egress/policy/compile-poli
 import type { StartedEgress } from '../../egress/start-egress.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import type { Records } from '../../records/records.ts';
+import type { Projects } from '../tenants/projects.ts';
+import type { QuotaLedger } from '../tenants/quota-ledger.ts';
 
 export interface Networks {
   /**
@@ -27,23 +29,36 @@ export interface Networks {
 export function openNetworks({
   egress,
   records,
+  projects,
+  quota,
   onError,
 }: {
   egress: StartedEgress | undefined;
-  records: Pick<Records, 'projects' | 'sandboxes'>;
+  records: Records;
+  projects: Pick<Projects, 'get'>;
+  quota: Pick<QuotaLedger, 'counts'>;
   onError(error: unknown): void;
 }): Networks {
   /** The later of two changes must win, so they run one after the other, and each reads the records again. */
   const queue = new KeyedQueue<SandboxId>();
+  if (egress) {
+    const { taken } = egress.engine.projects;
+    quota.counts('egressConnections', 'open', (project) => taken(project).connections);
+    quota.counts('egressBufferBytes', 'held', (project) => taken(project).bytes);
+  }
 
   async function applyNow(id: SandboxId, { engine, maximum }: StartedEgress): Promise<void> {
     const row = await records.sandboxes.get(id);
     if (!row) return engine.policies.remove(id);
-    const project = await records.projects.get(row.project);
+    const project = await projects.get(records, row.project);
+    if (project) {
+      const { egressConnections: connections, egressBufferBytes: bytes } = project.effectiveQuota;
+      engine.projects.limit(row.project, { connections, bytes });
+    }
     const layers = [row.network ?? 'none', ...(project?.network ? [project.network] : []), maximum];
     if (isDeepStrictEqual(engine.policies.get(id), layers)) return;
     try {
-      engine.policies.set(id, layers);
+      engine.policies.set(id, layers, { project: row.project });
     } catch (error) {
       // What cannot be read allows nothing.
       engine.policies.remove(id);

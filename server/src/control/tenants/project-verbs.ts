@@ -104,7 +104,7 @@ export function projectVerbs({
         await tx.events.append({ type: 'project.updated', project: id, key: principal.key, data });
         return project;
       });
-      if (network !== undefined) await networks.applyAll(updated.id);
+      if (network !== undefined || changes.quota) await networks.applyAll(updated.id);
       return updated;
     },
     async remove(principal, ref) {

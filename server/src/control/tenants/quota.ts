@@ -19,6 +19,8 @@ const WORDS: Record<keyof Quota, string> = {
   templates: 'names of templates',
   idempotencyKeys: 'idempotency keys',
   previewConnections: 'connections to previews',
+  egressConnections: 'connections out of sandboxes',
+  egressBufferBytes: 'bytes that the server holds for connections out of sandboxes',
 };
 
 const HINTS: Partial<Record<keyof Quota, string>> = {

@@ -22,20 +22,23 @@ import {
   deniedName,
 } from '../policy/decide.ts';
 import type { RequestHead } from '../policy/http-conditions.ts';
-import { normalizeName } from '../rules/parse-name.ts';
-import { printTarget } from '../rules/parse-target.ts';
 import type { OpenConnection, SandboxEgress } from '../sandbox-egress.ts';
 import { readFirstBytes, requestWatch } from '../wire/first-bytes.ts';
 import { askApproval } from './ask-approval.ts';
 import { admittedAddresses, type ConnectionTarget, resolveTarget } from './addresses.ts';
 import { Meter } from './budget.ts';
+import { checkServerName } from './check-server-name.ts';
 import { copy } from './copy.ts';
 import { Denial } from './denial.ts';
 import { dial } from './dial.ts';
 import type { Engine } from './engine.ts';
+import { Holding } from './holding.ts';
+import { suggestedRule } from './suggested-rule.ts';
 
 /** How long bytes that may become a request are held back. Programs that type letter by letter go on after it. */
 const PATIENCE_MS = 300;
+/** Requests of one connection that wait for their answers. HTTP/2 has 100 of them, and HTTP/1 queues its own. */
+const MAX_REQUESTS = 128;
 
 export class Connection implements OpenConnection {
   readonly #engine: Engine;
@@ -47,6 +50,7 @@ export class Connection implements OpenConnection {
   /** Requests under way, which are decided again when the policy changes. */
   readonly #requests = new Set<{ head: RequestHead; end: (denial: Denial) => void }>();
   readonly #given = new AbortController();
+  readonly #holding: Holding;
   #meter: Meter;
   #attempt: OpenAttempt | undefined;
   #addresses: readonly string[] | undefined;
@@ -65,6 +69,7 @@ export class Connection implements OpenConnection {
     this.#stream = stream;
     this.#began = this.#lastActive = engine.clock.steady();
     this.#meter = new Meter([sandbox.budget]);
+    this.#holding = new Holding(sandbox.project, stream, (denial) => this.#end(denial));
     const { duplex } = stream;
     // A guest that goes away is an end like any other.
     duplex.on('error', () => {});
@@ -78,6 +83,12 @@ export class Connection implements OpenConnection {
       { name, address, port, protocol: 'tcp', process },
       this.#meter.bytes,
     );
+    try {
+      this.#holding.open();
+    } catch (error) {
+      // An explanation would be one more connection.
+      return this.#end(error as Denial);
+    }
     this.#sandbox.connections.add(this);
     try {
       await this.#decideAndCarry();
@@ -125,7 +136,7 @@ export class Connection implements OpenConnection {
     const { ask, clock, timeouts } = this.#engine;
     if (!ask) return Promise.resolve(false);
     const { name = null, address = null, port, process = null } = this.#target;
-    const rule = this.#suggestion();
+    const rule = suggestedRule(this.#target);
     const question = { sandboxId: this.#sandbox.id, name, address, port, process, rule };
     return this.#sandbox.ask(rule, () => askApproval(ask, question, clock, timeouts.askMs));
   }
@@ -144,7 +155,8 @@ export class Connection implements OpenConnection {
     if (this.#ended) return;
     if (first.kind === 'bad')
       throw new Denial('name_mismatch', 'The connection begins with something that cannot be read');
-    if (first.kind === 'tls') this.#checkServerName(first.hello.serverName);
+    if (first.kind === 'tls')
+      checkServerName(this.#target, first.hello.serverName, (name) => this.#checkDenied(name));
     if (first.kind === 'http1' || first.kind === 'http2') {
       this.#hand(first.kind, socket);
       return;
@@ -186,6 +198,7 @@ export class Connection implements OpenConnection {
       duplex,
       (chunk) => {
         this.touch();
+        this.#holding.arrived(chunk.length);
         return this.#meter.spend('in', chunk.length);
       },
       failed,
@@ -212,7 +225,7 @@ export class Connection implements OpenConnection {
     if (this.#ended) return;
     if (first.kind === 'http1' || first.kind === 'http2') this.#hand(first.kind);
     else if (first.kind === 'tls') {
-      this.#checkServerName(first.hello.serverName);
+      checkServerName(this.#target, first.hello.serverName, (name) => this.#checkDenied(name));
       if (!this.#engine.tls || this.#target.name === undefined)
         throw new Denial(
           'tls',
@@ -269,6 +282,7 @@ export class Connection implements OpenConnection {
     return {
       secure,
       touch: () => this.touch(),
+      hold: (buffers) => this.#holding.add(buffers),
       dial: async () => {
         const socket = first ?? (await this.#dial());
         first = undefined;
@@ -282,11 +296,13 @@ export class Connection implements OpenConnection {
       },
       begin: (facts) => this.#begin(facts, secure),
       pageOf: (denial, accept) =>
-        denialPage({ sandbox: this.#sandbox.id, denial, suggestion: this.#suggestion(), accept }),
+        denialPage({ sandbox: this.#sandbox.id, denial, suggestion: suggestedRule(this.#target), accept }),
     };
   }
 
   #begin(facts: RequestFacts, secure: boolean): Exchange {
+    // A connection that is cut may have more requests in what was read of it.
+    if (this.#ended) throw new Denial('closed', 'The connection has ended');
     // The requests are the record now.
     this.#attempt?.withdraw();
     this.#attempt = undefined;
@@ -306,13 +322,22 @@ export class Connection implements OpenConnection {
       bytes,
     );
     const head = { method: facts.method, path, headers: headerMap(facts.headers) };
+    // A body that is collected is all here until its request has ended.
+    let collects = false;
+    const release = this.#holding.add({
+      get readableLength() {
+        return collects ? bytes.out : 0;
+      },
+    });
     const end = (denial?: Denial) => {
+      release();
       this.#requests.delete(entry);
       attempt.update({ address: this.#pinned ?? this.#target.address ?? null });
       this.#finish(attempt, denial);
     };
     const entry = { head, end };
     try {
+      this.#requireFewRequests();
       const authority = checkAuthority(facts.authorities, this.#target, secure, (name) =>
         this.#checkDenied(name),
       );
@@ -329,6 +354,7 @@ export class Connection implements OpenConnection {
         puts: decision.rules.flatMap(({ puts }) => puts),
         secrets: this.#engine.secrets(this.#sandbox.id),
       });
+      collects = brokered.collect;
       this.#requests.add(entry);
       this.#meter.spend('out', facts.target.length + facts.headers.flat().join('').length);
       return {
@@ -342,6 +368,7 @@ export class Connection implements OpenConnection {
         maskBody: (chunk, last) => brokered.maskBody(chunk, last),
         spend: (direction, chunk) => {
           if (direction === 'out') brokered.scan(chunk);
+          else this.#holding.arrived(chunk.length);
           bytes[direction] += chunk.length;
           return this.#meter.spend(direction, chunk.length);
         },
@@ -353,29 +380,18 @@ export class Connection implements OpenConnection {
     }
   }
 
+  #requireFewRequests(): void {
+    if (this.#requests.size < MAX_REQUESTS) return;
+    const denial = new Denial('limit', `The connection has ${MAX_REQUESTS} requests without an answer`);
+    this.cut(denial);
+    throw denial;
+  }
+
   #decideRequest(head: RequestHead): Decision {
     const { name, port } = this.#target;
     const decision =
       name === undefined ? this.#decide() : decideRequest(this.#sandbox.policy, name, port, head);
     return decision.verdict === 'ask' && this.#approved ? { ...decision, verdict: 'allow' } : decision;
-  }
-
-  #checkServerName(serverName: string | undefined): void {
-    const { name } = this.#target;
-    if (name === undefined) {
-      if (serverName !== undefined) this.#checkDenied(normalizeName(serverName));
-      return;
-    }
-    if (serverName === undefined)
-      throw new Denial(
-        'name_mismatch',
-        `The connection is to ${name}, and TLS begins without a server name (SNI)`,
-      );
-    if (normalizeName(serverName) !== name)
-      throw new Denial(
-        'name_mismatch',
-        `The connection is to ${name}, and TLS asks for "${serverName}" (SNI)`,
-      );
   }
 
   #checkDenied(name: string | undefined): void {
@@ -400,18 +416,13 @@ export class Connection implements OpenConnection {
     this.#pinned = address;
     this.#attempt?.update({ address });
     this.#upstream.add(socket);
+    const release = this.#holding.add(socket);
     socket.on('error', () => {});
-    socket.once('close', () => this.#upstream.delete(socket));
+    socket.once('close', () => {
+      release();
+      this.#upstream.delete(socket);
+    });
     return socket;
-  }
-
-  #suggestion(): string {
-    const { name, address, port } = this.#target;
-    const host =
-      name === undefined
-        ? ({ kind: 'addresses', address: address!, bits: address!.includes(':') ? 128 : 32 } as const)
-        : ({ kind: 'name', name } as const);
-    return printTarget({ host, ports: [[port, port]] });
   }
 
   touch(): void {
@@ -460,6 +471,7 @@ export class Connection implements OpenConnection {
     this.#ended = true;
     this.#given.abort();
     this.#sandbox.connections.delete(this);
+    this.#holding.close();
     for (const socket of this.#upstream) socket.destroy();
     this.#finishAttempt(denial);
     for (const { end } of [...this.#requests])
@@ -467,7 +479,7 @@ export class Connection implements OpenConnection {
     this.#meter.close();
     const { duplex } = this.#stream;
     if (denial) {
-      const hint = remedyOf({ sandbox: this.#sandbox.id, denial, suggestion: this.#suggestion() });
+      const hint = remedyOf({ sandbox: this.#sandbox.id, denial, suggestion: suggestedRule(this.#target) });
       this.#stream.refuse(denial.toError(hint));
     } else if (!duplex.destroyed && !(duplex.readableEnded && duplex.writableFinished)) duplex.destroy();
   }
@@ -482,7 +494,7 @@ export class Connection implements OpenConnection {
       verdict: denial === undefined ? 'allowed' : denial.denied ? 'denied' : 'failed',
       reason: denial?.reason,
       rule: denial?.rule,
-      suggestion: denial?.denied ? this.#suggestion() : undefined,
+      suggestion: denial?.denied ? suggestedRule(this.#target) : undefined,
     });
   }
 }

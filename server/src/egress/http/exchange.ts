@@ -6,6 +6,7 @@ import type { Duplex } from 'node:stream';
 import type { OpenAttempt } from '../attempts.ts';
 import type { Direction } from '../carrier/budget.ts';
 import type { Denial } from '../carrier/denial.ts';
+import type { Buffers } from '../carrier/holding.ts';
 import type { DenialPage } from './denial-page.ts';
 
 export type Header = readonly [name: string, value: string];
@@ -48,6 +49,8 @@ export interface HttpConnection {
   pageOf(denial: Denial, accept: string | undefined): DenialPage;
   /** Notes that bytes went either way. */
   touch(): void;
+  /** Counts what these keep as held for the connection, until the result is called. */
+  hold(buffers: Buffers): () => void;
 }
 
 /** Headers that are about one connection, and so are not forwarded. */

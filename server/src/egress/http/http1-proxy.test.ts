@@ -260,3 +260,19 @@ describe('plain HTTP', () => {
     });
   });
 });
+
+describe('requests that come without waiting for answers', () => {
+  it('are cut off beyond a number, whatever the target does', async () => {
+    const server = createServer((socket) => void socket.on('error', () => {}).resume());
+    const port = await listen(server);
+    const { names, egress, sandbox, connect: dial } = world({ allow: [`web.example.org:${port}`] });
+    names.set('web.example.org', ['127.0.0.1']);
+    const program = dial({ name: 'web.example.org', port });
+    const one = `GET / HTTP/1.1\r\nHost: web.example.org:${port}\r\n\r\n`;
+    program.socket.write(one.repeat(5000));
+    const error = await program.refused;
+    expect(error).toMatchObject({ code: 'resource_exhausted', details: { reason: 'limit' } });
+    expect(egress.attempts(sandbox).length).toBeLessThan(200);
+    expect(egress.stats(sandbox)!.connections).toBe(0);
+  });
+});

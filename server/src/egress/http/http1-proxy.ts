@@ -41,6 +41,8 @@ export function openHttp1Proxy(): Http1Proxy {
 
   server.on('request', (message, response) => {
     const { connection, agent } = of(message);
+    message.once('close', connection.hold(message));
+    response.once('close', connection.hold(response));
     handle(message, response, connection, agent).catch((error: unknown) => {
       answer(response, connection, asDenial(error), message.headers.accept);
       message.resume();

@@ -26,13 +26,15 @@ export interface Http2Proxy {
 const SETTINGS = {
   enablePush: false,
   maxConcurrentStreams: 100,
-  initialWindowSize: 1024 * 1024,
   maxHeaderListSize: 64 * 1024,
 };
+/** What one stream may send ahead. Programs are near, targets may be far. */
+const FROM_PROGRAM = { ...SETTINGS, initialWindowSize: 128 * 1024 };
+const FROM_TARGET = { ...SETTINGS, initialWindowSize: 512 * 1024 };
 
 export function openHttp2Proxy(): Http2Proxy {
   const connections = new WeakMap<Duplex, { connection: HttpConnection; target: Target }>();
-  const server = createServer({ settings: SETTINGS, maxHeaderListPairs: 200, maxSessionMemory: 10 });
+  const server = createServer({ settings: FROM_PROGRAM, maxHeaderListPairs: 200, maxSessionMemory: 10 });
   server.on('sessionError', () => {});
   server.on('session', (session) => {
     session.on('error', () => {});
@@ -75,7 +77,7 @@ function targetOf(connection: HttpConnection): Target {
     const socket = await connection.dial();
     const session = connect(`${connection.secure ? 'https' : 'http'}://${authority}`, {
       createConnection: () => socket,
-      settings: SETTINGS,
+      settings: FROM_TARGET,
     });
     session.on('error', () => {});
     const forget = () => (current = undefined);
@@ -107,6 +109,7 @@ async function serve(
   target: Target,
 ): Promise<void> {
   stream.on('error', () => {});
+  stream.once('close', connection.hold(stream));
   const method = headers[':method'] ?? 'GET';
   if (method === 'CONNECT')
     throw new Denial('ambiguous_request', 'A tunnel cannot be opened: there is no proxy here');
@@ -149,6 +152,7 @@ async function forward(
     },
     { endStream: body === undefined && stream.readableEnded, waitForTrailers: true },
   );
+  outgoing.once('close', connection.hold(outgoing));
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const failed = (error: unknown) => {
     outgoing.close(constants.NGHTTP2_CANCEL);

@@ -66,6 +66,9 @@ export function openProgram(egress: OpenedEgress, sandbox: SandboxId, target: Eg
   egress.connect(sandbox, target, {
     duplex,
     accept: accepted.resolve,
+    get heldBytes() {
+      return duplex.readableLength + duplex.writableLength;
+    },
     refuse(error) {
       refused.resolve(error as CayError);
       duplex.destroy();

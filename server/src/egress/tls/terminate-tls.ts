@@ -20,6 +20,8 @@ export interface TerminationOptions {
   readonly handshakeMs?: number | undefined;
 }
 
+/** What the two TLS sessions of a connection take. */
+const SESSIONS_BYTES = 64 * 1024;
 const PROTOCOLS = ['h2', 'http/1.1'];
 
 export function terminateTls({
@@ -60,7 +62,9 @@ export function terminateTls({
         ...(hello.protocols.length > 0 && { ALPNProtocols: [protocol] }),
       });
       inside.on('error', () => stream.destroy());
+      const releases = [connection.hold(inside), connection.hold({ readableLength: SESSIONS_BYTES })];
       inside.once('close', () => {
+        for (const release of releases) release();
         first?.destroy();
         if (!stream.destroyed) stream.destroy();
       });
