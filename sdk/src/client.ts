@@ -11,6 +11,7 @@ export { Interpreter, type CodeExecution, type CodeListeners, type RunCodeOption
 export { Network } from './network.ts';
 export { Process, type Output } from './process.ts';
 export { Sandbox, type Command, type ListOptions, type LogsOptions } from './sandbox.ts';
+export { Secrets } from './secrets.ts';
 export { describeTools, ToolBox, type ToolOptions } from './tools.ts';
 export type { WaitOptions } from './wait.ts';
 export { bytesOf, connect, DEFAULT_URL, type ConnectOptions, type Transport } from './transport.ts';

@@ -36,6 +36,7 @@ export function sandboxRow(project: string, changes: Partial<SandboxRow> = {}): 
     operation: null,
     imageBytes: null,
     network: null,
+    templateNetwork: null,
     ...changes,
   };
 }
@@ -69,6 +70,7 @@ export function snapshotRow(
     memoryBytes: null,
     createdAtMs: 1000,
     network: null,
+    templateNetwork: null,
     ...changes,
   };
 }

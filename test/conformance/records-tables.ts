@@ -61,6 +61,44 @@ export function tableCases(world: RecordsWorld): void {
       await expect(records.tokenEpochs.revoke('prj_none')).rejects.toMatchObject({ code: 'not_found' });
     });
 
+    it('store secrets of projects sealed, with a version that grows', async () => {
+      let nowMs = 1000;
+      const records = await world.reopen({ now: () => nowMs });
+      const [one, two] = [await projectOf(records, 'one'), await projectOf(records, 'two')];
+      const first = await records.storedSecrets.put(one, 'TOKEN', CANARY);
+      expect(first).toMatchObject({ name: 'TOKEN', version: 1, bytes: CANARY.length, createdAtMs: 1000 });
+      nowMs = 2000;
+      const second = await records.storedSecrets.put(one, 'TOKEN', `${CANARY}-2é`);
+      expect(second).toEqual({
+        ...first,
+        version: 2,
+        bytes: CANARY.length + 4,
+        updatedAtMs: 2000,
+      });
+      await records.storedSecrets.put(one, 'ALPHA', 'other');
+      await records.storedSecrets.put(two, 'TOKEN', 'of another project');
+      expect((await records.storedSecrets.list(one)).map(({ name }) => name)).toEqual(['ALPHA', 'TOKEN']);
+      expect(await records.storedSecrets.get(two, 'ALPHA')).toBeUndefined();
+      expect(await records.storedSecrets.usage(one)).toEqual({ count: 2, bytes: CANARY.length + 9 });
+      expect(await records.storedSecrets.usage('prj_none')).toEqual({ count: 0, bytes: 0 });
+      const again = await world.reopen();
+      expect(await again.storedSecrets.open(one, ['TOKEN', 'NONE'])).toEqual([
+        { id: first.id, name: 'TOKEN', version: 2, value: `${CANARY}-2é` },
+      ]);
+      expect(await again.storedSecrets.open(one, [])).toEqual([]);
+      const dump = await world.place.dump();
+      expect(dump.includes(first.id)).toBe(true);
+      expect(dump.includes(CANARY)).toBe(false);
+      await expect(again.projects.remove(one)).rejects.toMatchObject({
+        code: 'failed_precondition',
+        details: { secrets: 2 },
+      });
+      expect(await again.storedSecrets.delete(one, 'TOKEN')).toBe(true);
+      expect(await again.storedSecrets.delete(one, 'TOKEN')).toBe(false);
+      // One of the same name is another secret.
+      expect((await again.storedSecrets.put(one, 'TOKEN', 'new')).id).not.toBe(first.id);
+    });
+
     it('seal secrets and environments with the key of the installation', async () => {
       const project = await projectOf(world.records);
       const secret = Buffer.from(await world.records.secrets.get('previews'));
@@ -271,14 +309,16 @@ export function tableCases(world: RecordsWorld): void {
       const project = await projectOf(records);
       const rows = [0, 1].map(() => snapshotRow(project, newId('sbx')));
       for (const row of rows) await records.snapshots.insert(row);
-      const template = { project, name: 'Zeta', snapshot: rows[0]!.id, createdAtMs: 1 };
+      const template = { project, name: 'Zeta', snapshot: rows[0]!.id, createdAtMs: 1, network: null };
       await records.templates.save(template, { replace: false });
       await records.templates.save({ ...template, name: 'alpha' }, { replace: false });
       await expect(records.templates.save(template, { replace: false })).rejects.toMatchObject({
         code: 'already_exists',
       });
-      await records.templates.save({ ...template, snapshot: rows[1]!.id }, { replace: true });
-      expect(await records.templates.get(project, 'Zeta')).toEqual({ ...template, snapshot: rows[1]!.id });
+      const moved = { ...template, snapshot: rows[1]!.id, network: { allow: ['a.example.org'] } };
+      await records.templates.save(moved, { replace: true });
+      expect(await records.templates.get(project, 'Zeta')).toEqual(moved);
+      expect((await world.place.dump()).includes('a.example.org')).toBe(false);
       expect((await records.templates.list(project)).map(({ name }) => name)).toEqual(['Zeta', 'alpha']);
       expect(await records.templates.of(rows[1]!.id)).toHaveLength(1);
       await expect(records.snapshots.delete(rows[1]!.id)).rejects.toThrow();

@@ -35,7 +35,7 @@ const TargetSchema = z
   .max(1024)
   .describe('A name, a glob, an address, a CIDR or a preset, with ports and a path if need be.');
 
-const SecretNameSchema = z
+export const SecretNameSchema = z
   .string()
   .regex(
     /^[A-Za-z_][A-Za-z0-9_.-]{0,127}$/,
@@ -49,11 +49,17 @@ const HeaderValueSchema = z
   .max(8192)
   .regex(/^[\t\x20-\x7e\x80-\xff]*$/, 'must be the value of an HTTP header, without line breaks');
 
+const EnvSchema = z
+  .string()
+  .regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, 'must be the name of an environment variable')
+  .optional()
+  .describe('The variable that commands find the placeholder of the secret in.');
+
 /** How the server puts a secret on a request. The secret itself never enters the sandbox. */
 export const PutSchema = z
   .discriminatedUnion('as', [
     z
-      .object({ as: z.literal('placeholder'), secret: SecretNameSchema })
+      .object({ as: z.literal('placeholder'), secret: SecretNameSchema, env: EnvSchema })
       .describe('Replaces the placeholder of the secret in headers and query, basic credentials included.'),
     z
       .object({
@@ -63,13 +69,24 @@ export const PutSchema = z
         value: HeaderValueSchema.optional().describe(
           'With `{secret}` where the secret goes; `{secret}` if it is absent.',
         ),
+        env: EnvSchema,
       })
       .describe('Sets a header, whatever the program sent in it.'),
     z
-      .object({ as: z.literal('basic'), username: z.string().max(256), secret: SecretNameSchema })
+      .object({
+        as: z.literal('basic'),
+        username: z.string().max(256),
+        secret: SecretNameSchema,
+        env: EnvSchema,
+      })
       .describe('Basic authentication.'),
     z
-      .object({ as: z.literal('query'), parameter: z.string().min(1).max(256), secret: SecretNameSchema })
+      .object({
+        as: z.literal('query'),
+        parameter: z.string().min(1).max(256),
+        secret: SecretNameSchema,
+        env: EnvSchema,
+      })
       .describe('Sets a parameter of the query.'),
     z
       .object({
@@ -79,6 +96,7 @@ export const PutSchema = z
         sessionToken: SecretNameSchema.optional().describe('The secret that is the session token.'),
         region: z.string().max(64).optional(),
         service: z.string().max(64).optional(),
+        env: EnvSchema,
       })
       .describe('Signs the request anew with AWS Signature Version 4.'),
     z
@@ -86,6 +104,7 @@ export const PutSchema = z
         as: z.literal('git'),
         secret: SecretNameSchema,
         username: z.string().max(256).optional().describe('`x-access-token` if it is absent.'),
+        env: EnvSchema,
       })
       .describe('Credentials of git over HTTPS.'),
   ])
@@ -260,6 +279,9 @@ export type EgressStats = z.infer<typeof EgressStatsSchema>;
 export const SandboxNetworkSchema = z.object({
   policy: NetworkPolicySchema.describe(
     'Of the sandbox itself. A header that a rule sets to a value of its own is shown as `***`.',
+  ),
+  template: NetworkPolicySchema.nullable().describe(
+    'Of the template that it was made from, if that has one.',
   ),
   project: NetworkPolicySchema.nullable().describe('Of its project, if that has one.'),
   installation: NetworkPolicySchema.describe('The most that any sandbox reaches.'),

@@ -7,7 +7,7 @@ import { z } from 'zod';
 export const ID_ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 export const ID_LENGTH = 20;
 
-export type IdPrefix = 'sbx' | 'cmd' | 'snap' | 'key' | 'prj' | 'evt' | 'whk';
+export type IdPrefix = 'sbx' | 'cmd' | 'snap' | 'key' | 'prj' | 'evt' | 'whk' | 'sec';
 export type SandboxId = `sbx_${string}`;
 export type SnapshotId = `snap_${string}`;
 export type CommandId = string;

@@ -18,6 +18,7 @@ export * from './project.ts';
 export * from './quota.ts';
 export * from './request.ts';
 export * from './sandbox.ts';
+export * from './secret.ts';
 export * from './signal.ts';
 export * from './snapshot.ts';
 export * from './spec.ts';

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { NetworkPolicySchema } from './egress.ts';
 import { LabelsSchema, PlatformNameSchema } from './spec.ts';
 import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
 
@@ -218,6 +219,9 @@ export const TemplateSchema = z.object({
   snapshot: SnapshotIdSchema.nullable().describe('Null for one that the backend brings.'),
   memory: z.boolean().describe('Whether sandboxes start with processes that run already.'),
   createdAtMs: z.int().nullable(),
+  network: NetworkPolicySchema.nullable().describe(
+    'What sandboxes made from it reach, and reach at most. Null means no policy of its own.',
+  ),
 });
 export type Template = z.infer<typeof TemplateSchema>;
 export const SaveTemplateSchema = z
@@ -228,6 +232,9 @@ export const SaveTemplateSchema = z
       .boolean()
       .default(false)
       .describe('Points a template of that name to this snapshot from now on.'),
+    network: NetworkPolicySchema.optional().describe(
+      'The policy of sandboxes made from it that ask for none, and the most that any of them reaches.',
+    ),
   })
   .strict();
 export type SaveTemplate = z.input<typeof SaveTemplateSchema>;

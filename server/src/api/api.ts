@@ -51,6 +51,7 @@ import { networkRoutes } from './rest/network.ts';
 import { statsRoutes } from './rest/stats.ts';
 import { statusRoutes } from './rest/status.ts';
 import { systemRoutes } from './rest/system.ts';
+import { secretRoutes } from './rest/secrets.ts';
 import { webhookRoutes } from './rest/webhooks.ts';
 import { templateRoutes } from './rest/templates.ts';
 import { toolRoutes } from './rest/tools.ts';
@@ -174,6 +175,7 @@ export function openApi(options: ApiOptions): Api {
     ...socketRoutes(control),
     ...statsRoutes(control),
     ...networkRoutes(control),
+    ...secretRoutes(control),
     ...eventRoutes(control),
     ...auditRoutes(control),
     ...webhookRoutes(control),

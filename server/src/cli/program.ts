@@ -48,6 +48,7 @@ const VERBS = {
   key: async () => (await import('./verbs/key.ts')).keyVerb,
   events: async () => (await import('./verbs/events.ts')).eventsVerb,
   audit: async () => (await import('./verbs/audit.ts')).auditVerb,
+  secret: async () => (await import('./verbs/secret.ts')).secretVerb,
   webhook: async () => (await import('./verbs/webhook.ts')).webhookVerb,
   backup: async () => (await import('./verbs/backup.ts')).backupVerb,
   cert: async () => (await import('./verbs/cert.ts')).certVerb,

@@ -42,6 +42,7 @@ import type { ImageVerbs } from './images/image.ts';
 import type { InterpreterVerbs } from './interpreter/interpreter.ts';
 import type { PauseVerbs } from './pausing/pause.ts';
 import type { SandboxVerbs } from './sandboxes/sandbox.ts';
+import type { SecretVerbs } from './secrets/secret.ts';
 import type { SnapshotVerbs, TravelVerbs } from './snapshots/snapshot.ts';
 import type { Builds } from './templates/builds/build.ts';
 import type { ToolVerbs } from './tools/tool.ts';
@@ -99,6 +100,7 @@ export interface Control
   readonly images: ImageVerbs;
   readonly tools: ToolVerbs;
   readonly network: NetworkVerbs;
+  readonly secrets: SecretVerbs;
   readonly events: EventVerbs;
   readonly webhooks: WebhookVerbs;
   readonly keys: KeyVerbs;

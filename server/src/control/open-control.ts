@@ -53,6 +53,7 @@ import { sandboxVerbs } from './sandboxes/sandbox-verbs.ts';
 import { openStarter } from './sandboxes/start-sandbox.ts';
 import { openStopper } from './sandboxes/stop-sandbox.ts';
 import { validateVerb } from './sandboxes/validate-create.ts';
+import { openSecretVerbs } from './secrets/secret-verbs.ts';
 import { compareVerb } from './snapshots/compare.ts';
 import { openForkChildren } from './snapshots/fork-children.ts';
 import { forkVerb } from './snapshots/fork.ts';
@@ -124,9 +125,10 @@ function buildParts(core: Core, options: ControlOptions) {
   const planning = openPlanning({ ...core, registry });
   const guestAccess = openGuestAccess({ ...core, maker, waker });
   const network = openNetworkVerbs(core);
+  const secrets = openSecretVerbs(core);
   const health = watchHealth({ ...core, errors: core.recentErrors, now: clock.now });
   /** What has to stop before the rest of the control plane. */
-  const closers: { close(): Promise<void> }[] = [core.commandLogs, network];
+  const closers: { close(): Promise<void> }[] = [core.commandLogs, network, secrets];
   return {
     ...core,
     closers,
@@ -148,6 +150,7 @@ function buildParts(core: Core, options: ControlOptions) {
     resizing,
     retention,
     rollingBack,
+    secrets,
     settler,
     starter,
     state,
@@ -203,6 +206,7 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
   const control = {
     policy,
     network: parts.network.verbs,
+    secrets: parts.secrets.verbs,
     ...sandboxCalls(parts),
     ...snapshotVerbs(parts),
     ...importVerb(parts),

@@ -3,9 +3,10 @@
  * which hand it what guests say, and the control plane listens to it later.
  */
 import { readFile } from 'node:fs/promises';
-import type { EgressAttempt, NetworkPolicy } from '@cay/sdk/protocol';
+import type { EgressAttempt, NetworkPolicy, SandboxId } from '@cay/sdk/protocol';
 import { writeFileAtomic } from '../lib/atomic-file.ts';
 import type { SealedBox } from '../lib/sealed-box.ts';
+import type { BrokeredSecret } from './broker/broker.ts';
 import { type EgressOptions, openEgress, type OpenedEgress } from './open-egress.ts';
 import { compilePolicy } from './policy/compile-policy.ts';
 import type { Ask } from './sandbox-egress.ts';
@@ -14,6 +15,8 @@ import { type AuthorityStore, storedAuthority } from './tls/stored-authority.ts'
 export interface EgressListeners {
   onAttempt(attempt: EgressAttempt): void;
   ask: Ask;
+  /** The secrets that may be put on requests of a sandbox. */
+  secrets: (id: SandboxId) => readonly BrokeredSecret[];
 }
 
 export interface StartedEgress {
@@ -28,7 +31,10 @@ export interface StartedEgress {
   listen(listeners: EgressListeners): void;
 }
 
-export interface StartEgressOptions extends Omit<EgressOptions, 'authority' | 'ask' | 'onAttempt'> {
+export interface StartEgressOptions extends Omit<
+  EgressOptions,
+  'authority' | 'ask' | 'onAttempt' | 'secrets'
+> {
   /** Where the authority is kept, sealed. No other server may start with the same file at the same time. */
   readonly authorityFile: string;
   readonly box: SealedBox;
@@ -46,6 +52,7 @@ export async function startEgress(options: StartEgressOptions): Promise<StartedE
   const engine = openEgress({
     ...engineOptions,
     authority,
+    secrets: (id) => listeners?.secrets(id) ?? [],
     onAttempt: (attempt) => listeners?.onAttempt(attempt),
     ask: async (approval) => (listeners ? listeners.ask(approval) : 'deny'),
   });

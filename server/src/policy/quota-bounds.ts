@@ -17,6 +17,8 @@ const BUILT_IN = {
   uploadBytes: 20 * GiB,
   logBytes: 20 * GiB,
   webhooks: 20,
+  secrets: 1_000,
+  secretBytes: 4 * 1024 ** 2,
   templates: 1_000,
   idempotencyKeys: 100_000,
   previewConnections: 2_000,

@@ -30,6 +30,8 @@ export const QUOTAS: Kinds<keyof Quota> = {
   uploadBytes: ['upload-bytes', parseSize],
   logBytes: ['log-bytes', parseSize],
   webhooks: ['webhooks', parseCount],
+  secrets: ['secrets', parseCount],
+  secretBytes: ['secret-bytes', parseSize],
   templates: ['templates', parseCount],
   idempotencyKeys: ['idempotency-keys', parseCount],
   previewConnections: ['preview-connections', parseCount],

@@ -78,6 +78,7 @@ const BODIES: Record<string, unknown> = {
   setNetwork: { policy: 'none' },
   addNetworkRules: { allow: ['api.example.org:443'] },
   answerNetworkApproval: { verdict: 'deny' },
+  setSecret: { value: 'a value' },
   saveTemplate: { snapshot: 1 },
 };
 

@@ -57,6 +57,8 @@ const QUOTAS: Record<string, readonly [what: string, kind: Kind]> = {
   uploadBytes: ['uploads', 'size'],
   logBytes: ['command logs', 'size'],
   webhooks: ['webhooks', 'number'],
+  secrets: ['secrets', 'number'],
+  secretBytes: ['values of secrets', 'size'],
   previewConnections: ['preview connections', 'number'],
   egressConnections: ['connections out of sandboxes', 'number'],
   egressBufferBytes: ['bytes held for connections', 'size'],

@@ -1,5 +1,5 @@
 /** The flags that describe a sandbox, shared by `run` and `create`. */
-import type { CreateSandboxInput, NamedPolicy, NetworkPolicy } from '@cay/sdk/client';
+import type { CreateSandboxInput, NamedPolicy, NetworkPolicy, NetworkRule } from '@cay/sdk/client';
 import { Option, type Command } from 'commander';
 import { usageError } from './failure.ts';
 import { pairs, parseCount, parseCpus, parseSize } from './units.ts';
@@ -22,6 +22,7 @@ export interface SandboxOptions {
   network?: NamedPolicy;
   allow?: string[];
   deny?: string[];
+  secret?: string[];
 }
 
 /** As in the protocol, whose schemas this program does not load. */
@@ -32,7 +33,7 @@ const collected = (text: string, before: string[] | undefined) => [...(before ??
 /** Rules are added to what is named, or to `packages`. */
 function policyOf(
   network: NamedPolicy | undefined,
-  allow: readonly string[] | undefined,
+  allow: readonly NetworkRule[] | undefined,
   deny: readonly string[] | undefined,
 ): NetworkPolicy | undefined {
   if (!allow?.length && !deny?.length) return network;
@@ -45,8 +46,21 @@ function policyOf(
   };
 }
 
-function networkOf({ network, allow, deny }: SandboxOptions): { network?: NetworkPolicy } {
-  const policy = policyOf(network, allow, deny);
+/** `API_TOKEN=api.example.org,uploads.example.org`: the placeholder is replaced in requests to these. */
+function secretRules(text: string): NetworkRule[] {
+  const [, name, targets] = /^([^=]+)=(.+)$/.exec(text) ?? [];
+  if (name === undefined || targets === undefined)
+    throw usageError(
+      `"${text}" is no secret with where it goes`,
+      'give --secret NAME=HOST, such as API_TOKEN=api.example.org',
+    );
+  // A name with other characters is no variable; a rule of "cay net inject" has another one then.
+  const env = /^[A-Za-z_][A-Za-z0-9_]*$/.test(name) ? { env: name } : {};
+  return targets.split(',').map((to) => ({ to, put: { as: 'placeholder', secret: name, ...env } }));
+}
+
+function networkOf({ network, allow, deny, secret = [] }: SandboxOptions): { network?: NetworkPolicy } {
+  const policy = policyOf(network, [...(allow ?? []), ...secret.flatMap(secretRules)], deny);
   return policy === undefined ? {} : { network: policy };
 }
 
@@ -78,7 +92,12 @@ export function withSandboxOptions(command: Command): Command {
       new Option('--network <policy>', "what it reaches outside (default: the server's)").choices(POLICIES),
     )
     .option('--allow <rule>', 'a name, address or preset that it reaches, too; may be repeated', collected)
-    .option('--deny <rule>', 'one that it does not reach; may be repeated', collected);
+    .option('--deny <rule>', 'one that it does not reach; may be repeated', collected)
+    .option(
+      '--secret <name=host,...>',
+      'a stored secret that is put on requests to a host; commands find its placeholder in $NAME; may be repeated',
+      collected,
+    );
 }
 
 export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {

@@ -1,7 +1,15 @@
-import type { EgressAttempt, NamedPolicy, NetworkPolicy, NetworkRule, SandboxNetwork } from '@cay/sdk/client';
+import type {
+  EgressAttempt,
+  NamedPolicy,
+  NetworkPolicy,
+  NetworkRule,
+  Put,
+  SandboxNetwork,
+} from '@cay/sdk/client';
 import { Argument, type Command } from 'commander';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
+import { usageError } from '../lib/failure.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import { POLICIES } from '../lib/sandbox-options.ts';
 import type { CommonOptions } from '../lib/settings.ts';
@@ -15,6 +23,7 @@ export const netVerb: Verb = (program) => {
   showVerb(command);
   setVerb(command);
   for (const list of ['allow', 'deny'] as const) addVerb(command, list);
+  injectVerb(command);
   logVerb(command);
   approvalVerbs(command);
 };
@@ -58,6 +67,63 @@ function addVerb(command: Command, list: 'allow' | 'deny'): void {
       const { network } = await openClient(options).sandbox(ref);
       report(await network[list](...rules), options);
     });
+}
+
+interface InjectOptions extends CommonOptions {
+  secret: string;
+  header?: string;
+  basic?: string;
+  query?: string;
+  aws?: string;
+  git?: boolean;
+  env?: string;
+}
+
+function injectVerb(command: Command): void {
+  const inject = command
+    .command('inject')
+    .description('put a stored secret on requests of a sandbox, outside of it')
+    .argument('<sandbox>', SANDBOX)
+    .argument('<host>', 'where the requests go, such as api.example.org or api.example.org/v1')
+    .requiredOption('--secret <name>', 'its name, as "cay secret ls" shows it')
+    .option('--header <text>', 'set a header, such as "Authorization: Bearer {secret}"')
+    .option('--basic <user>', 'as the password of this user')
+    .option('--query <parameter>', 'set a parameter of the query')
+    .option('--aws <access-key-id>', 'sign requests for AWS')
+    .option('--git', 'as credentials of git over HTTPS')
+    .option('--env <name>', 'the variable in which commands find the placeholder');
+  withCommonOptions(inject)
+    .addHelpText(
+      'after',
+      '\nWithout a way to put it, the placeholder of the secret is replaced where a request has it.\n' +
+        '\n  cay net inject my-box api.example.org --secret API_TOKEN --env API_TOKEN' +
+        '\n  cay net inject my-box api.example.org --secret API_TOKEN --header "X-Api-Key: {secret}"',
+    )
+    .action(async (ref: string, to: string, options: InjectOptions) => {
+      const put = putOf(options);
+      const { network } = await openClient(options).sandbox(ref);
+      report(await network.allow({ to, put }), options);
+    });
+}
+
+function putOf({ secret, header, basic, query, aws, git, env }: InjectOptions): Put {
+  const given = { secret, ...(env !== undefined && { env }) };
+  const ways: Put[] = [];
+  if (header !== undefined) {
+    const [, name, value] = /^([^:]+):\s*(.*)$/.exec(header) ?? [];
+    if (name === undefined || value === undefined || !value.includes('{secret}'))
+      throw usageError(
+        `"${header}" is no header with the secret in it`,
+        'write it as in --header "Authorization: Bearer {secret}"',
+      );
+    ways.push({ as: 'header', header: name, value, ...given });
+  }
+  if (basic !== undefined) ways.push({ as: 'basic', username: basic, ...given });
+  if (query !== undefined) ways.push({ as: 'query', parameter: query, ...given });
+  if (aws !== undefined) ways.push({ as: 'aws', accessKeyId: aws, ...given });
+  if (git) ways.push({ as: 'git', ...given });
+  if (ways.length > 1) throw usageError('A secret is put on requests in one way', 'give one of the flags');
+  return ways[0] ?? { as: 'placeholder', ...given };
 }
 
 function logVerb(command: Command): void {
@@ -140,9 +206,10 @@ function cells({ at, verdict, name, address, port, method, path, ...rest }: Egre
 
 function report(network: SandboxNetwork, options: CommonOptions): void {
   if (options.json) return printJson(network);
-  const { policy, project, installation, stats } = network;
+  const { policy, template, project, installation, stats } = network;
   const rows = [
     ['sandbox', ...described(policy)],
+    ...(template === null ? [] : [['template', ...described(template)]]),
     ...(project === null ? [] : [['project', ...described(project)]]),
     ['installation', ...described(installation)],
   ];

@@ -10,6 +10,7 @@ import { Broadcast } from '../../lib/broadcast.ts';
 import { inBackground } from '../../lib/in-background.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
+import { requireSecrets } from '../secrets/require-secrets.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { openApprovals } from './approvals.ts';
 import { openDenialEvents } from './denial-events.ts';
@@ -73,6 +74,7 @@ export function openNetworkVerbs({
 
   egress?.listen({
     ask: approvals.ask,
+    secrets: networks.secretsOf,
     onAttempt(attempt) {
       counts.attempts[attempt.verdict]++;
       counts.bytes.in += attempt.bytesIn;
@@ -86,6 +88,7 @@ export function openNetworkVerbs({
     const project = await records.projects.get(row.project);
     return {
       policy: shownPolicy(row.network ?? 'none'),
+      template: row.templateNetwork && shownPolicy(row.templateNetwork),
       project: project?.network ? shownPolicy(project.network) : null,
       installation: shownPolicy(egress?.maximum ?? 'none'),
       stats: egress?.engine.stats(row.id) ?? null,
@@ -102,6 +105,7 @@ export function openNetworkVerbs({
       const before = await lookup.find(principal, id);
       const network = networks.checked(decide(before.network ?? 'none'));
       const row = await records.transaction(async (tx) => {
+        await requireSecrets(tx, before.project, network);
         const updated = await tx.sandboxes.update(id, { network });
         await recordEvent(tx, 'sandbox.updated', updated, principal, { fields: ['network'] });
         return updated;

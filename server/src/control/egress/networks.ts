@@ -2,9 +2,11 @@
 import { isDeepStrictEqual } from 'node:util';
 import { CayError, type NetworkPolicy, type SandboxId } from '@cay/sdk/protocol';
 import { compilePolicy, normalizePolicy } from '../../egress/policy/compile-policy.ts';
+import type { BrokeredSecret } from '../../egress/broker/broker.ts';
 import type { StartedEgress } from '../../egress/start-egress.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import type { Records } from '../../records/records.ts';
+import { openBrokeredSecrets } from '../secrets/brokered-secrets.ts';
 import type { Projects } from '../tenants/projects.ts';
 import type { QuotaLedger } from '../tenants/quota-ledger.ts';
 
@@ -23,6 +25,12 @@ export interface Networks {
   apply(id: SandboxId): Promise<void>;
   /** Those of a project, or of all. */
   applyAll(project?: string): Promise<void>;
+  /** Uses the present values of a project's secrets from the next request on. */
+  refreshSecrets(project: string): Promise<void>;
+  /** The secrets that may be put on requests of a sandbox. */
+  secretsOf(id: SandboxId): readonly BrokeredSecret[];
+  /** The variables that rules give to programs, with placeholders as values. */
+  environmentOf(id: SandboxId): Record<string, string>;
   forget(id: SandboxId): void;
 }
 
@@ -46,16 +54,21 @@ export function openNetworks({
     quota.counts('egressConnections', 'open', (project) => taken(project).connections);
     quota.counts('egressBufferBytes', 'held', (project) => taken(project).bytes);
   }
+  let derivedFrom: Promise<Uint8Array> | undefined;
+  const secrets = openBrokeredSecrets(records, () => (derivedFrom ??= records.secrets.get('placeholders')));
 
   async function applyNow(id: SandboxId, { engine, maximum }: StartedEgress): Promise<void> {
     const row = await records.sandboxes.get(id);
-    if (!row) return engine.policies.remove(id);
+    if (!row) return forget(id);
     const project = await projects.get(records, row.project);
     if (project) {
       const { egressConnections: connections, egressBufferBytes: bytes } = project.effectiveQuota;
       engine.projects.limit(row.project, { connections, bytes });
     }
-    const layers = [row.network ?? 'none', ...(project?.network ? [project.network] : []), maximum];
+    const bounds = [row.templateNetwork, project?.network ?? null, maximum];
+    const layers = [row.network ?? 'none', ...bounds.filter((bound) => bound !== null)];
+    // Before the rules that put them on requests.
+    await secrets.load(id, row.project, layers);
     if (isDeepStrictEqual(engine.policies.get(id), layers)) return;
     try {
       engine.policies.set(id, layers, { project: row.project });
@@ -64,6 +77,11 @@ export function openNetworks({
       engine.policies.remove(id);
       throw error;
     }
+  }
+
+  function forget(id: SandboxId): void {
+    egress?.engine.policies.remove(id);
+    secrets.forget(id);
   }
 
   function checked(policy: NetworkPolicy): NetworkPolicy {
@@ -85,7 +103,10 @@ export function openNetworks({
       const rows = await records.sandboxes.list(project === undefined ? {} : { project });
       for (const { id } of rows) await networks.apply(id).catch(onError);
     },
-    forget: (id) => egress?.engine.policies.remove(id),
+    refreshSecrets: secrets.refresh,
+    secretsOf: secrets.of,
+    environmentOf: secrets.environment,
+    forget,
   };
   return networks;
 }

@@ -7,6 +7,7 @@ import type { StartedEgress } from '../../egress/start-egress.ts';
 import type { Files, Guest } from '../../guest/guest.ts';
 import type { Records } from '../../records/records.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { Networks } from './networks.ts';
 
 /** Puts the certificates inside if they are needed, and resolves the variables that name them. */
 export type TrustAuthority = (row: SandboxRow, guest: Guest) => Promise<Record<string, string>>;
@@ -29,24 +30,26 @@ const ENV = Object.fromEntries(VARIABLES.map((name) => [name, BUNDLE]));
 
 export function trustAuthority({
   egress,
+  networks,
   records,
   onError,
 }: {
   egress: StartedEgress | undefined;
+  networks: Pick<Networks, 'environmentOf'>;
   records: Pick<Records, 'projects'>;
   onError(error: unknown): void;
 }): TrustAuthority {
   return async (row, guest) => {
     if (!egress || row.network === null || row.network === 'none') return {};
     const project = await records.projects.get(row.project);
-    if (![row.network, project?.network, egress.maximum].some(terminates)) return {};
+    if (![row.network, row.templateNetwork, project?.network, egress.maximum].some(terminates)) return {};
     try {
       const files = guest.files('root');
       if (!(await isThere(files, egress.certificate)))
         await files.write(BUNDLE, Buffer.from(`${await systemBundle(files)}\n${egress.certificate}`), {
           mode: 0o644,
         });
-      return ENV;
+      return { ...ENV, ...networks.environmentOf(row.id) };
     } catch (error) {
       // The command runs all the same; requests to such targets fail with an unknown certificate.
       onError(error);

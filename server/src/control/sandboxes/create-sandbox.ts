@@ -8,6 +8,7 @@ import { withMemoryHint } from '../snapshots/memory-errors.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { SandboxMaker } from './make-sandbox.ts';
+import { requireSecrets } from '../secrets/require-secrets.ts';
 import { pinImage } from '../images/pin-image.ts';
 import { newSandboxRow } from './new-sandbox-row.ts';
 import type { Planning } from './plan-sandbox.ts';
@@ -48,6 +49,7 @@ export function createVerb({
     request: CreateSandbox,
     spec: SandboxSpec,
     from: SnapshotRow | undefined,
+    network: Pick<SandboxRow, 'network' | 'templateNetwork'>,
   ): SandboxRow {
     const { name, labels, onTimeout, ports, idle, retention, onBoot } = request;
     return newSandboxRow({
@@ -63,7 +65,7 @@ export function createVerb({
       idle: recorded(idle),
       retention: recorded(retention),
       onBoot,
-      network: planning.networkOf(request, from),
+      ...network,
       origin: from ? { snapshot: from.id, memory: request.memory ?? from.memory, start: true } : null,
     });
   }
@@ -88,6 +90,7 @@ export function createVerb({
       // Another server may have removed it meanwhile.
       if (origin && (await tx.snapshots.get(origin.snapshot))?.state !== 'kept')
         throw new CayError('not_found', `Snapshot "${origin.snapshot}" does not exist`);
+      await requireSecrets(tx, project, row.network);
       await quota.require(tx, project, { sandboxes: 1, limits: spec.limits });
       await pressure.admit(spec.limits, { platform: spec.platform, tx });
       await tx.sandboxes.insert(row);
@@ -136,7 +139,8 @@ export function createVerb({
     const spec = await planning.specOf(asked, from, exactly);
     await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });
     await backend.validate(spec);
-    const row = rowFor(principal.project, asked, spec, from);
+    const network = await planning.networkOf(principal, request, from);
+    const row = rowFor(principal.project, asked, spec, from, network);
     const existing = await insert(row, principal, request, idempotencyKey);
     if (existing) return { sandbox: await showExisting(existing, principal), created: false };
     const made = maker.make(row, principal);

@@ -17,6 +17,7 @@ type Given = Pick<
   | 'project'
   | 'retention'
   | 'spec'
+  | 'templateNetwork'
   | 'timeoutMs'
 >;
 

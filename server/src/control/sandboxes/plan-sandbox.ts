@@ -6,7 +6,6 @@ import {
   SandboxSpecSchema,
   type CreateSandbox,
   type Limits,
-  type NetworkPolicy,
   type SandboxSpec,
 } from '@cay/sdk/protocol';
 import { allowsRuntime, requireMayHave, UNISOLATED } from '../../policy/allow-runtime.ts';
@@ -18,6 +17,7 @@ import type { Core } from '../core.ts';
 import { noMemory } from '../snapshots/memory-errors.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Principal } from '../tenants/principal.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 
 /** The parts of a sandbox, or some of them, that the operator's policy restricts. */
@@ -40,10 +40,14 @@ export interface Planning {
   specOf(request: CreateSandbox, from: SnapshotRow | undefined, exactly?: boolean): Promise<SandboxSpec>;
   timeoutOf(request: CreateSandbox): number | null;
   /**
-   * A sandbox made from a snapshot has the policy of the snapshot, and one from a template the operator's default.
-   * Throws `invalid_argument` if a rule cannot be read.
+   * A sandbox made from a snapshot has the policy of the snapshot, and one from a template that of the template or
+   * the operator's default. `templateNetwork` bounds it. Rejects `invalid_argument` if a rule cannot be read.
    */
-  networkOf(request: CreateSandbox, from: SnapshotRow | undefined): NetworkPolicy;
+  networkOf(
+    principal: Principal,
+    request: CreateSandbox,
+    from: SnapshotRow | undefined,
+  ): Promise<Pick<SandboxRow, 'network' | 'templateNetwork'>>;
   /**
    * Rejects `permission_denied` for a runtime that the principal may not use, `invalid_argument` for a limit
    * beyond its maximum.
@@ -128,8 +132,16 @@ export function openPlanning({
   const timeoutOf: Planning['timeoutOf'] = ({ timeoutMs }) =>
     timeoutMs === undefined ? policy.defaults.timeoutMs : timeoutMs;
 
-  const networkOf: Planning['networkOf'] = (request, from) =>
-    networks.policyFor(request.network, request.snapshot === undefined ? undefined : from?.network);
+  const networkOf: Planning['networkOf'] = async ({ project }, request, from) => {
+    if (request.snapshot !== undefined && from)
+      return {
+        network: networks.policyFor(request.network, from.network),
+        templateNetwork: from.templateNetwork,
+      };
+    const template = from && (await records.templates.get(project, request.template));
+    const templateNetwork = template?.network ?? from?.templateNetwork ?? null;
+    return { network: networks.policyFor(request.network, templateNetwork), templateNetwork };
+  };
 
   const requireAllowed: Planning['requireAllowed'] = async (principal, { spec, timeoutMs, hint }) => {
     // If the runtime is disabled for all callers, the backend's own error says what can be used instead.

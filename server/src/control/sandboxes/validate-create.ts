@@ -8,6 +8,7 @@ import {
   type Validation,
 } from '@cay/sdk/protocol';
 import type { Core } from '../core.ts';
+import { requireSecrets } from '../secrets/require-secrets.ts';
 import type { SandboxVerbs } from './sandbox.ts';
 import { collectValidationErrors } from './collect-validation-errors.ts';
 import type { Planning } from './plan-sandbox.ts';
@@ -74,7 +75,10 @@ export function validateVerb({
       await attempt('timeoutMs', () =>
         planning.requireAllowed(principal, { spec: { platform: spec.platform, limits: {} }, timeoutMs }),
       );
-      await attempt('network', () => planning.networkOf(request, from));
+      await attempt('network', async () => {
+        const { network } = await planning.networkOf(principal, request, from);
+        await requireSecrets(records, principal.project, network);
+      });
       for (const { error, field } of await collectValidationErrors(backend, spec)) add(error, field);
       const capabilities = await attempt('platform', () => capabilitiesOf(spec.platform));
       if (capabilities) {

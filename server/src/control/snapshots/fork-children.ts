@@ -173,8 +173,21 @@ function inherited({
   retention,
   onBoot,
   network,
+  templateNetwork,
 }: SandboxRow) {
-  return { project, backend, spec, ports, timeoutMs, onTimeout, idle, retention, onBoot, network };
+  return {
+    project,
+    backend,
+    spec,
+    ports,
+    timeoutMs,
+    onTimeout,
+    idle,
+    retention,
+    onBoot,
+    network,
+    templateNetwork,
+  };
 }
 
 /** Throws `invalid_argument` if the prefix makes no valid name. */

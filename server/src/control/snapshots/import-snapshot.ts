@@ -41,6 +41,7 @@ export function importVerb({
           labels,
           spec: SandboxSpecSchema.parse({}),
           network: null,
+          templateNetwork: null,
           quiet: true,
           createdAtMs: clock.now(),
         }),

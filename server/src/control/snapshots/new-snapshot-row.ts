@@ -2,7 +2,16 @@ import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 
 type Given = Pick<
   SnapshotRow,
-  'id' | 'project' | 'sandbox' | 'parent' | 'cause' | 'spec' | 'quiet' | 'createdAtMs' | 'network'
+  | 'id'
+  | 'project'
+  | 'sandbox'
+  | 'parent'
+  | 'cause'
+  | 'spec'
+  | 'quiet'
+  | 'createdAtMs'
+  | 'network'
+  | 'templateNetwork'
 > & { turn?: number | null; name?: string | undefined; labels?: Record<string, string> | undefined };
 
 /** The record of a snapshot before the backend has taken or imported it. */

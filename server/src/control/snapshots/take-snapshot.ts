@@ -70,7 +70,7 @@ export function takeSnapshot(
           );
       }
       const turn = request.numbered ? await nextTurn(tx, row) : null;
-      const { project, base: parent, spec, network } = row;
+      const { project, base: parent, spec, network, templateNetwork } = row;
       const { cause, name, labels, quiet } = request;
       const createdAtMs = clock.now();
       await tx.snapshots.insert(
@@ -81,6 +81,7 @@ export function takeSnapshot(
           parent,
           spec,
           network,
+          templateNetwork,
           turn,
           cause,
           name,

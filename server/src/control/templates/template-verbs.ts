@@ -1,6 +1,8 @@
 import { CayError, SaveTemplateSchema, TemplateNameSchema, type Template } from '@cay/sdk/protocol';
 import type { Core } from '../core.ts';
 import { hasPlatforms } from '../placement/placement.ts';
+import { shownPolicy } from '../egress/network-policies.ts';
+import { requireSecrets } from '../secrets/require-secrets.ts';
 import type { TemplateVerbs } from './template.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Tables } from '../../records/tables/tables.ts';
@@ -11,25 +13,30 @@ export function templateVerbs({
   capabilities,
   clock,
   lookup,
+  networks,
   quota,
   records,
   registry,
-}: Pick<Core, 'backend' | 'capabilities' | 'clock' | 'lookup' | 'quota' | 'records'> & {
+}: Pick<Core, 'backend' | 'capabilities' | 'clock' | 'lookup' | 'networks' | 'quota' | 'records'> & {
   registry: SnapshotRegistry;
 }): TemplateVerbs {
   quota.counts('templates', 'templates', (project, on) => on.templates.count(project));
   /** With several platforms the answer changes when another one becomes reachable. */
   const backendTemplates = async () =>
     (hasPlatforms(backend) ? await backend.capabilities() : capabilities).templates;
-  const show = async (on: Tables, { name, snapshot, createdAtMs }: TemplateRow): Promise<Template> => ({
+  const show = async (
+    on: Tables,
+    { name, snapshot, createdAtMs, network }: TemplateRow,
+  ): Promise<Template> => ({
     name,
     snapshot,
     memory: (await on.snapshots.get(snapshot))?.memory ?? false,
     createdAtMs,
+    network: network && shownPolicy(network),
   });
   return {
     async saveTemplate(principal, name, request) {
-      const { snapshot, sandbox, replace } = SaveTemplateSchema.parse(request);
+      const { snapshot, sandbox, replace, network: asked } = SaveTemplateSchema.parse(request);
       const named = TemplateNameSchema.safeParse(name);
       if (!named.success)
         throw new CayError(
@@ -46,14 +53,17 @@ export function templateVerbs({
         );
       }
       const { project } = principal;
+      const network = asked === undefined ? null : networks.checked(asked);
       const of = sandbox === undefined ? undefined : (await lookup.find(principal, sandbox)).id;
       // One transaction, so that the snapshot cannot be removed in between.
       return records.transaction(async (tx) => {
+        await requireSecrets(tx, project, network);
         const row = {
           project,
           name,
           snapshot: (await registry.resolve(tx, project, snapshot, of)).id,
           createdAtMs: clock.now(),
+          network,
         };
         if (!(await tx.templates.get(project, name))) await quota.requireRoom(tx, project, 'templates', 1);
         await tx.templates.save(row, { replace });
@@ -73,6 +83,7 @@ export function templateVerbs({
         snapshot: null,
         memory: false,
         createdAtMs: null,
+        network: null,
       }));
       const saved: Template[] = [];
       for (const row of await records.templates.list(principal.project)) saved.push(await show(records, row));

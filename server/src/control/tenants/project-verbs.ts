@@ -9,6 +9,7 @@ import type { z } from 'zod';
 import type { Records } from '../../records/records.ts';
 import type { Tables } from '../../records/tables/tables.ts';
 import type { Networks } from '../egress/networks.ts';
+import { requireSecrets } from '../secrets/require-secrets.ts';
 import type { Idempotency } from './idempotency.ts';
 import { requireAdmin, type Principal } from './principal.ts';
 import type { Projects } from './projects.ts';
@@ -96,6 +97,7 @@ export function projectVerbs({
         let project = await find(tx, principal, ref);
         const { id } = project;
         if (changes.quota) project = await projects.setQuota(tx, id, changes.quota);
+        if (network) await requireSecrets(tx, id, network);
         if (network !== undefined) project = await projects.setNetwork(tx, id, network);
         const data = {
           ...(changes.quota && { quota: project.quota }),

@@ -16,6 +16,8 @@ const WORDS: Record<keyof Quota, string> = {
   uploadBytes: 'bytes of uploads and imports',
   logBytes: 'bytes of command logs',
   webhooks: 'webhooks',
+  secrets: 'secrets',
+  secretBytes: 'bytes of secrets',
   templates: 'names of templates',
   idempotencyKeys: 'idempotency keys',
   previewConnections: 'connections to previews',
@@ -29,6 +31,8 @@ const HINTS: Partial<Record<keyof Quota, string>> = {
   uploadBytes: 'wait for what is under way, send less, or have the quota raised',
   logBytes: 'end commands that are left running and write much, or have the quota raised',
   webhooks: 'remove one first, or have the quota raised',
+  secrets: 'remove secrets that are not needed, or have the quota raised',
+  secretBytes: 'remove secrets that are not needed, or have the quota raised',
   templates: 'remove templates or tags that are not needed, or have the quota raised',
   idempotencyKeys:
     'a key is remembered for seven days, that of a command as long as its sandbox exists; ' +

@@ -238,4 +238,20 @@ export const POSTGRES_SCHEMA: readonly string[] = [
   ALTER TABLE sandboxes ADD COLUMN network TEXT;
   ALTER TABLE snapshots ADD COLUMN network TEXT;
   `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
+  `
+  CREATE TABLE stored_secrets (
+    id TEXT PRIMARY KEY,
+    project TEXT NOT NULL REFERENCES projects(id),
+    name TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    value TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    UNIQUE (project, name)
+  );
+  ALTER TABLE templates ADD COLUMN network TEXT;
+  ALTER TABLE sandboxes ADD COLUMN template_network TEXT;
+  ALTER TABLE snapshots ADD COLUMN template_network TEXT;
+  `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
 ];

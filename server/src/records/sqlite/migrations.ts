@@ -228,4 +228,20 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE sandboxes ADD COLUMN network TEXT;
   ALTER TABLE snapshots ADD COLUMN network TEXT;
   `,
+  `
+  CREATE TABLE stored_secrets (
+    id TEXT PRIMARY KEY,
+    project TEXT NOT NULL REFERENCES projects(id),
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    value TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    UNIQUE (project, name)
+  ) STRICT;
+  ALTER TABLE templates ADD COLUMN network TEXT;
+  ALTER TABLE sandboxes ADD COLUMN template_network TEXT;
+  ALTER TABLE snapshots ADD COLUMN template_network TEXT;
+  `,
 ];

@@ -45,6 +45,7 @@ const HELD: Record<string, string> = {
   snapshots: 'snapshots',
   templates: 'templates',
   webhooks: 'webhooks',
+  stored_secrets: 'secrets',
 };
 
 export function projectTable({ sql, now, box }: TableContext): ProjectRecords {

@@ -79,6 +79,8 @@ export interface SandboxRow {
   imageBytes: number | null;
   /** What it may reach. Null, in records of an earlier version, is nothing. */
   network: NetworkPolicy | null;
+  /** What the template that it was made from lets it reach at most. Null is no bound. */
+  templateNetwork: NetworkPolicy | null;
 }
 
 export interface StoredSandbox {
@@ -112,6 +114,7 @@ export interface StoredSandbox {
   deed: string | null;
   image_bytes: number | null;
   network: string | null;
+  template_network: string | null;
 }
 
 export interface SandboxQuery {
@@ -159,6 +162,7 @@ export const SANDBOX_COLUMNS = {
   operation: 'deed',
   imageBytes: 'image_bytes',
   network: 'network',
+  templateNetwork: 'template_network',
 } as const;
 
 export const SANDBOX_INSERTED = {
@@ -178,7 +182,7 @@ export function storedValue(value: unknown): string | number | null {
 export function parseSandbox(
   row: StoredSandbox,
   spec: SandboxSpec,
-  network: NetworkPolicy | null,
+  { network, templateNetwork }: Pick<SandboxRow, 'network' | 'templateNetwork'>,
 ): SandboxRow {
   return {
     id: row.id as SandboxId,
@@ -211,6 +215,7 @@ export function parseSandbox(
     operation: json<RollbackOperation | ResizeOperation>(row.deed),
     imageBytes: row.image_bytes,
     network,
+    templateNetwork,
   };
 }
 

@@ -85,15 +85,15 @@ export function sandboxTable({ sql, specs, box }: TableContext): SandboxRecords 
   const { dialect } = sql;
   const networks = sealedNetworks(box);
   const parse = (row: StoredSandbox) =>
-    parseSandbox(
-      row,
-      specs.parsed(`sandboxes/${row.id}`, row.spec),
-      networks.parsed(`sandboxes/${row.id}`, row.network),
-    );
+    parseSandbox(row, specs.parsed(`sandboxes/${row.id}`, row.spec), {
+      network: networks.parsed(`sandboxes/${row.id}`, row.network),
+      templateNetwork: networks.parsed(`sandboxes/${row.id}/template`, row.template_network),
+    });
   const column = (id: string, key: string, value: unknown) => {
     const row = `sandboxes/${id}`;
     if (key === 'spec') return specs.stored(row, value as SandboxSpec);
     if (key === 'network') return networks.stored(row, value as NetworkPolicy | null);
+    if (key === 'templateNetwork') return networks.stored(`${row}/template`, value as NetworkPolicy | null);
     return storedValue(value);
   };
   const many = async (rest: string, ...values: SqlValue[]) =>

@@ -34,6 +34,8 @@ export interface SnapshotRow {
   createdAtMs: number;
   /** The network policy of the sandbox when it was taken. */
   network: NetworkPolicy | null;
+  /** What its template let the sandbox reach at most. */
+  templateNetwork: NetworkPolicy | null;
 }
 
 export interface StoredSnapshot {
@@ -56,6 +58,7 @@ export interface StoredSnapshot {
   memory_bytes: number | null;
   created_at: number;
   network: string | null;
+  template_network: string | null;
 }
 
 export interface SnapshotQuery {
@@ -87,6 +90,7 @@ export const SNAPSHOT_COLUMNS = {
   memoryBytes: 'memory_bytes',
   createdAtMs: 'created_at',
   network: 'network',
+  templateNetwork: 'template_network',
 } as const satisfies Record<keyof SnapshotRow, string>;
 
 export function showSnapshot(row: SnapshotRow): Snapshot {
@@ -129,7 +133,7 @@ export function showSnapshot(row: SnapshotRow): Snapshot {
 export function parseSnapshot(
   row: StoredSnapshot,
   spec: SandboxSpec,
-  network: NetworkPolicy | null,
+  { network, templateNetwork }: Pick<SnapshotRow, 'network' | 'templateNetwork'>,
 ): SnapshotRow {
   return {
     id: row.id as SnapshotId,
@@ -151,5 +155,6 @@ export function parseSnapshot(
     memoryBytes: row.memory_bytes,
     createdAtMs: row.created_at,
     network,
+    templateNetwork,
   };
 }

@@ -57,15 +57,15 @@ export function snapshotTable(context: TableContext): SnapshotRecords {
   const { dialect } = sql;
   const networks = sealedNetworks(box);
   const parse = (row: StoredSnapshot) =>
-    parseSnapshot(
-      row,
-      specs.parsed(`snapshots/${row.id}`, row.spec),
-      networks.parsed(`snapshots/${row.id}`, row.network),
-    );
+    parseSnapshot(row, specs.parsed(`snapshots/${row.id}`, row.spec), {
+      network: networks.parsed(`snapshots/${row.id}`, row.network),
+      templateNetwork: networks.parsed(`snapshots/${row.id}/template`, row.template_network),
+    });
   const column = (id: string, key: string, value: unknown) => {
     const row = `snapshots/${id}`;
     if (key === 'spec') return specs.stored(row, value as SandboxSpec);
     if (key === 'network') return networks.stored(row, value as NetworkPolicy | null);
+    if (key === 'templateNetwork') return networks.stored(`${row}/template`, value as NetworkPolicy | null);
     return storedValue(value);
   };
   const one = async (condition: string, ...values: SqlValue[]) => {

@@ -11,6 +11,7 @@ import { sandboxTable, type SandboxRecords } from './sandboxes.ts';
 import { secretTable, type SecretRecords } from './secrets.ts';
 import { sharedFileTable, type SharedFileRecords } from './shared-files.ts';
 import { snapshotTable, type SnapshotRecords } from './snapshots.ts';
+import { storedSecretTable, type StoredSecretRecords } from './stored-secrets.ts';
 import type { TableContext } from './table-context.ts';
 import { templateTable, type TemplateRecords } from './templates.ts';
 import { tokenEpochTable, type TokenEpochRecords } from './token-epochs.ts';
@@ -22,6 +23,7 @@ export interface Tables {
   readonly keys: KeyRecords;
   readonly tokenEpochs: TokenEpochRecords;
   readonly secrets: SecretRecords;
+  readonly storedSecrets: StoredSecretRecords;
   readonly sandboxes: SandboxRecords;
   readonly leases: LeaseRecords;
   readonly snapshots: SnapshotRecords;
@@ -41,6 +43,7 @@ const FACTORIES = {
   keys: keyTable,
   tokenEpochs: tokenEpochTable,
   secrets: secretTable,
+  storedSecrets: storedSecretTable,
   sandboxes: sandboxTable,
   leases: leaseTable,
   snapshots: snapshotTable,

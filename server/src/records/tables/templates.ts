@@ -1,4 +1,5 @@
-import { CayError, type SnapshotId } from '@cay/sdk/protocol';
+import { CayError, type NetworkPolicy, type SnapshotId } from '@cay/sdk/protocol';
+import { sealedNetworks } from '../sealing/sealed-network.ts';
 import type { TableContext } from './table-context.ts';
 
 /** A project's own template: a name for one of its snapshots. */
@@ -7,6 +8,8 @@ export interface TemplateRow {
   name: string;
   snapshot: SnapshotId;
   createdAtMs: number;
+  /** What sandboxes made from it reach, and reach at most. Null is no policy. */
+  network: NetworkPolicy | null;
 }
 
 export interface TemplateRecords {
@@ -22,34 +25,47 @@ export interface TemplateRecords {
   delete(project: string, name: string): Promise<boolean>;
 }
 
-const SELECT = 'SELECT project, name, snapshot, created_at AS "createdAtMs" FROM templates';
+const SELECT = 'SELECT project, name, snapshot, created_at AS "createdAtMs", network FROM templates';
 
-export function templateTable({ sql }: TableContext): TemplateRecords {
+type StoredTemplate = Omit<TemplateRow, 'network'> & { network: string | null };
+
+export function templateTable({ sql, box }: TableContext): TemplateRecords {
+  const networks = sealedNetworks(box);
+  const context = ({ project, name }: Pick<TemplateRow, 'project' | 'name'>) =>
+    `templates/${project}/${name}`;
+  const parse = (row: StoredTemplate): TemplateRow => ({
+    ...row,
+    network: networks.parsed(context(row), row.network),
+  });
+  const many = async (rest: string, ...values: string[]) =>
+    (await sql.all<StoredTemplate>(`${SELECT} ${rest}`, ...values)).map(parse);
   return {
-    async save({ project, name, snapshot, createdAtMs }, { replace }) {
+    async save(row, { replace }) {
+      const { project, name, snapshot, createdAtMs } = row;
       const conflict = replace
-        ? '(project, name) DO UPDATE SET snapshot = excluded.snapshot, created_at = excluded.created_at'
+        ? '(project, name) DO UPDATE SET snapshot = excluded.snapshot, created_at = excluded.created_at, network = excluded.network'
         : 'DO NOTHING';
       const saved = await sql.run(
-        `INSERT INTO templates (project, name, snapshot, created_at) VALUES (?, ?, ?, ?) ON CONFLICT ${conflict}`,
+        `INSERT INTO templates (project, name, snapshot, created_at, network) VALUES (?, ?, ?, ?, ?) ON CONFLICT ${conflict}`,
         project,
         name,
         snapshot,
         createdAtMs,
+        networks.stored(context(row), row.network),
       );
       if (saved === 0)
         throw new CayError('already_exists', `A template named "${name}" exists already`, {
           hint: 'choose another name, or pass replace',
         });
     },
-    get: (project, name) => sql.get<TemplateRow>(`${SELECT} WHERE project = ? AND name = ?`, project, name),
-    list: (project) => sql.all<TemplateRow>(`${SELECT} WHERE project = ? ORDER BY name`, project),
+    get: async (project, name) => (await many('WHERE project = ? AND name = ?', project, name))[0],
+    list: (project) => many('WHERE project = ? ORDER BY name', project),
     count: async (project) =>
       (await sql.get<{ count: number }>(
         'SELECT count(*) AS count FROM templates WHERE project = ?',
         project,
       ))!.count,
-    of: (snapshot) => sql.all<TemplateRow>(`${SELECT} WHERE snapshot = ?`, snapshot),
+    of: (snapshot) => many('WHERE snapshot = ?', snapshot),
     delete: async (project, name) =>
       (await sql.run('DELETE FROM templates WHERE project = ? AND name = ?', project, name)) > 0,
   };
