@@ -1,0 +1,459 @@
+"""A sandbox, from outside. Written by `make_sync.py` from `aio.py`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from . import _calls as calls
+from ._calls import Command, SnapshotRef, some
+from ._transport import Transport
+from .errors import CayError
+from .models import (
+    ExecEvent,
+    ExecResult,
+    ExposedPort,
+    FileChange,
+    FileInfo,
+    RolledBack,
+    SandboxInfo,
+    Snapshot,
+    ToolResult,
+)
+
+
+class Sandbox:
+    """Made by `create` or `connect`. At the end of a `with` block the sandbox is removed."""
+
+    def __init__(self, transport: Transport, info: SandboxInfo) -> None:
+        self._transport = transport
+        self.info = info
+        """The last answer of the server; `refresh` asks again."""
+        self.id = info.id
+        self.files = Files(transport, info.id, info.workdir)
+        self.network = Network(transport, info.id)
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        idempotency_key: str | None = None,
+        **request: Any,
+    ) -> Sandbox:
+        """Makes a sandbox. The request's fields are those of the API: `template`, `limits`, `network`…"""
+        transport = Transport(url, api_key)
+        try:
+            return cls(transport, transport.send(calls.create(request, idempotency_key)))
+        except BaseException:
+            transport.close()
+            raise
+
+    @classmethod
+    def connect(
+        cls, ref: str, *, url: str | None = None, api_key: str | None = None
+    ) -> Sandbox:
+        """A sandbox that exists, by its id or its name."""
+        transport = Transport(url, api_key)
+        try:
+            return cls(transport, transport.send(calls.get(ref)))
+        except BaseException:
+            transport.close()
+            raise
+
+    @classmethod
+    def list(
+        cls,
+        *,
+        labels: Mapping[str, str] | None = None,
+        state: str | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+    ) -> Iterator[Sandbox]:
+        """All sandboxes of the key's project, newest first."""
+        transport = Transport(url, api_key)
+        cursor: str | None = None
+        while True:
+            page = transport.send(calls.list_page(labels or {}, state, cursor))
+            for one in page["sandboxes"]:
+                yield cls(transport, SandboxInfo.parse(one))
+            cursor = page["nextCursor"]
+            if cursor is None:
+                return
+
+    def exec(
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        workdir: str | None = None,
+        user: str | None = None,
+        input: str | None = None,
+        timeout_ms: int | None = None,
+        max_output_bytes: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> ExecResult:
+        """Runs a shell line, or a program with its arguments, to its end."""
+        body = {
+            **calls.command_of(command),
+            **some(
+                env=env,
+                workdir=workdir,
+                user=user,
+                input=input,
+                timeoutMs=timeout_ms,
+                maxOutputBytes=max_output_bytes,
+            ),
+        }
+        return self._transport.send(calls.exec_(self.id, body, idempotency_key))
+
+    def stream(
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        workdir: str | None = None,
+        user: str | None = None,
+        input: str | None = None,
+        timeout_ms: int | None = None,
+        id: str | None = None,
+    ) -> Iterator[ExecEvent]:
+        """The same, event by event. Leaving the loop does not end the command; `signal` does."""
+        body = {
+            **calls.command_of(command),
+            **some(
+                env=env, workdir=workdir, user=user, input=input, timeoutMs=timeout_ms, id=id
+            ),
+        }
+        for event in self._transport.lines(calls.stream(self.id, body, None)):
+            yield ExecEvent.parse(event)
+
+    def launch(
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        workdir: str | None = None,
+        user: str | None = None,
+        stdin: bool | None = None,
+        timeout_ms: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> str:
+        """Starts a command in the background. Its output and its end are recorded under this id."""
+        body = {
+            **calls.command_of(command),
+            **some(env=env, workdir=workdir, user=user, stdin=stdin, timeoutMs=timeout_ms),
+        }
+        launched = self._transport.send(calls.launch(self.id, body, idempotency_key))
+        return str(launched["command"]["id"])
+
+    def write_stdin(self, command: str, data: bytes, *, close: bool = False) -> None:
+        self._transport.send(calls.stdin(self.id, command, data, close))
+
+    def output(self, command: str, *, offset: int = 0) -> Iterator[ExecEvent]:
+        """The output of a command that was launched, until it ends."""
+        call = calls.output(self.id, command, offset, "utf8")
+        for event in self._transport.lines(call):
+            yield ExecEvent.parse(event)
+
+    def output_bytes(self, command: str) -> Iterator[tuple[str, bytes]]:
+        """The same as channel and bytes, for output that is not text."""
+        call = calls.output(self.id, command, 0, "base64")
+        for event in self._transport.lines(call):
+            if event["type"] in ("stdout", "stderr", "pty"):
+                yield event["type"], base64.b64decode(event["data"])
+
+    def signal(self, command: str, name: str = "SIGTERM") -> None:
+        self._transport.send(calls.signal(self.id, command, name))
+
+    def snapshot(
+        self,
+        name: str | None = None,
+        *,
+        memory: bool = False,
+        labels: Mapping[str, str] | None = None,
+    ) -> Snapshot:
+        """Keeps what the sandbox is now: its files, and with `memory` its processes."""
+        body = some(name=name, memory=memory, labels=labels)
+        return self._transport.send(calls.take(self.id, "snapshots", body))
+
+    def turn(self, *, wait_ms: int | None = None) -> Snapshot:
+        """Waits for running commands, keeps what the sandbox is, and gives it the next number."""
+        return self._transport.send(calls.take(self.id, "turns", some(waitMs=wait_ms)))
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """Its snapshots and turns, newest first."""
+        cursor: str | None = None
+        while True:
+            page = self._transport.send(calls.snapshot_page(self.id, cursor))
+            for one in page["snapshots"]:
+                yield Snapshot.parse(one)
+            cursor = page["nextCursor"]
+            if cursor is None:
+                return
+
+    def remove_snapshot(self, snapshot: str) -> None:
+        self._transport.send(calls.remove_snapshot(snapshot))
+
+    def rollback(
+        self, to: SnapshotRef, *, memory: bool = False, force: bool = False
+    ) -> RolledBack:
+        """Goes back to a snapshot, its name, or a turn's number. What was there is kept first."""
+        result = self._transport.send(calls.rollback(self.id, to, memory, force))
+        self.info = result.sandbox
+        return result
+
+    def fork(
+        self,
+        count: int = 1,
+        *,
+        memory: bool | None = None,
+        name_prefix: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        origin: SnapshotRef | None = None,
+        idempotency_key: str | None = None,
+    ) -> Sequence[Sandbox]:
+        """Sandboxes that go on from what this one is, or from the snapshot `origin`."""
+        body = {
+            "count": count,
+            **some(memory=memory, namePrefix=name_prefix, labels=labels, **{"from": origin}),
+        }
+        children = self._transport.send(calls.fork(self.id, body, idempotency_key))
+        return [Sandbox(self._transport, child) for child in children]
+
+    def diff(
+        self, origin: SnapshotRef, to: SnapshotRef = "now", *, paths: Sequence[str] = ()
+    ) -> Iterator[FileChange]:
+        """What has changed, path by path."""
+        call = calls.diff(self.id, origin, to, paths, None)
+        for change in self._transport.lines(call):
+            yield FileChange.parse(change)
+
+    def diff_stat(
+        self, origin: SnapshotRef, to: SnapshotRef = "now", *, paths: Sequence[str] = ()
+    ) -> Mapping[str, Any]:
+        """How much has changed, in files and lines."""
+        answer = self._transport.send(calls.diff(self.id, origin, to, paths, "stat"))
+        stat: Mapping[str, Any] = json.loads(answer)
+        return stat
+
+    def patch(
+        self, origin: SnapshotRef, to: SnapshotRef = "now", *, paths: Sequence[str] = ()
+    ) -> bytes:
+        """What has changed as a patch that `git apply` takes."""
+        return self._transport.send(calls.diff(self.id, origin, to, paths, "patch"))
+
+    def tool(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        *,
+        tool_call_id: str | None = None,
+        dialect: str | None = None,
+        timeout_ms: int | None = None,
+        snapshot: bool | None = None,
+    ) -> ToolResult:
+        """Runs an agent tool. One `tool_call_id` runs once, however often it is sent."""
+        body = {
+            "input": dict(input),
+            **some(
+                toolCallId=tool_call_id, dialect=dialect, timeoutMs=timeout_ms, snapshot=snapshot
+            ),
+        }
+        return self._transport.send(calls.tool(self.id, name, body))
+
+    def describe_tools(
+        self, *, dialect: str | None = None, format: str | None = None
+    ) -> Sequence[Mapping[str, Any]]:
+        """The tools as a model API takes them."""
+        answer = self._transport.send(calls.tools(dialect, format))
+        tools: Sequence[Mapping[str, Any]] = answer["tools"]
+        return tools
+
+    def expose(self, port: int, *, visibility: str = "private") -> ExposedPort:
+        return self._transport.send(calls.expose(self.id, port, visibility))
+
+    def stats(self) -> Mapping[str, Any]:
+        stats: Mapping[str, Any] = self._transport.send(calls.stats(self.id))
+        return stats
+
+    def capabilities(self) -> Mapping[str, Any]:
+        """What sandboxes can do on this server."""
+        found: Mapping[str, Any] = self._transport.send(calls.capabilities())
+        return found
+
+    def refresh(self) -> SandboxInfo:
+        return self._keep(calls.get(self.id))
+
+    def update(self, **changes: Any) -> SandboxInfo:
+        """Changes labels, limits or timeout; the fields are those of the API."""
+        return self._keep(calls.update(self.id, changes))
+
+    def pause(self, level: str | None = None, *, wait_ms: int | None = None) -> SandboxInfo:
+        """Pauses it. The next call that needs it wakes it."""
+        return self._keep(calls.verb(self.id, "pause", some(waitMs=wait_ms, **{"as": level})))
+
+    def resume(self) -> SandboxInfo:
+        return self._keep(calls.verb(self.id, "resume"))
+
+    def start(self) -> SandboxInfo:
+        return self._keep(calls.verb(self.id, "start"))
+
+    def stop(self, *, grace_ms: int | None = None) -> SandboxInfo:
+        """Ends its processes and keeps its files."""
+        return self._keep(calls.verb(self.id, "stop", some(graceMs=grace_ms)))
+
+    def kill(self) -> None:
+        """Removes it with all that it has. Gone already is done."""
+        self._transport.send(calls.remove(self.id))
+
+    def close(self) -> None:
+        """Lets go of the connections; the sandbox stays. Forks share those of their parent."""
+        self._transport.close()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.kill()
+        finally:
+            self.close()
+
+    def _keep(self, call: calls.Call[SandboxInfo]) -> SandboxInfo:
+        self.info = self._transport.send(call)
+        return self.info
+
+
+class Files:
+    """A sandbox's files. A relative path is below the sandbox's working directory."""
+
+    def __init__(self, transport: Transport, sandbox: str, workdir: str) -> None:
+        self._transport = transport
+        self._sandbox = sandbox
+        self._workdir = workdir.rstrip("/")
+
+    def _absolute(self, path: str) -> str:
+        return path if path.startswith("/") or path == "" else f"{self._workdir}/{path}"
+
+    def read(
+        self,
+        path: str,
+        *,
+        user: str | None = None,
+        offset: int | None = None,
+        length: int | None = None,
+    ) -> bytes:
+        call = calls.read(self._sandbox, self._absolute(path), user, offset, length)
+        return self._transport.send(call)
+
+    def read_text(self, path: str, *, user: str | None = None) -> str:
+        return (self.read(path, user=user)).decode()
+
+    def write(
+        self,
+        path: str,
+        content: str | bytes,
+        *,
+        user: str | None = None,
+        mode: int | None = None,
+        append: bool = False,
+    ) -> FileInfo:
+        """Replaces the file in one step, making parents as needed."""
+        data = content.encode() if isinstance(content, str) else content
+        call = calls.write(self._sandbox, self._absolute(path), data, user, mode, append)
+        return self._transport.send(call)
+
+    def stat(self, path: str, *, user: str | None = None, follow: bool = False) -> FileInfo:
+        return self._transport.send(
+            calls.stat(self._sandbox, self._absolute(path), user, follow)
+        )
+
+    def exists(self, path: str, *, user: str | None = None) -> bool:
+        try:
+            self.stat(path, user=user)
+        except CayError as error:
+            if error.code != "not_found":
+                raise
+            return False
+        return True
+
+    def list(
+        self, path: str = ".", *, user: str | None = None, depth: int | None = None
+    ) -> Iterator[FileInfo]:
+        call = calls.list_files(self._sandbox, self._absolute(path), user, depth)
+        for entry in self._transport.lines(call):
+            yield FileInfo.parse(entry)
+
+    def mkdir(self, path: str, *, user: str | None = None, mode: int | None = None) -> None:
+        self._verb("mkdir", path=self._absolute(path), user=user, mode=mode)
+
+    def move(
+        self, origin: str, to: str, *, user: str | None = None, overwrite: bool | None = None
+    ) -> None:
+        paths = {"from": self._absolute(origin), "to": self._absolute(to)}
+        self._verb("move", user=user, overwrite=overwrite, **paths)
+
+    def remove(self, path: str, *, user: str | None = None, recursive: bool = False) -> None:
+        self._transport.send(
+            calls.remove_file(self._sandbox, self._absolute(path), user, recursive)
+        )
+
+    def chmod(self, path: str, mode: int, *, user: str | None = None) -> None:
+        self._verb("chmod", path=self._absolute(path), mode=mode, user=user)
+
+    def symlink(self, path: str, target: str, *, user: str | None = None) -> None:
+        self._verb("symlink", path=self._absolute(path), target=target, user=user)
+
+    def download(self, path: str, *, user: str | None = None) -> bytes:
+        """A whole tree as a tar archive."""
+        return self._transport.send(
+            calls.download(self._sandbox, self._absolute(path), user)
+        )
+
+    def upload(self, path: str, tar: bytes, *, user: str | None = None) -> None:
+        """Unpacks a tar archive below `path`."""
+        self._transport.send(calls.upload(self._sandbox, self._absolute(path), tar, user))
+
+    def _verb(self, name: str, **fields: Any) -> None:
+        self._transport.send(calls.file_verb(self._sandbox, name, **fields))
+
+
+class Network:
+    """What a sandbox may reach outside."""
+
+    def __init__(self, transport: Transport, sandbox: str) -> None:
+        self._transport = transport
+        self._sandbox = sandbox
+
+    def get(self) -> Mapping[str, Any]:
+        return self._send(calls.network(self._sandbox, None))
+
+    def set(self, policy: str | Mapping[str, Any]) -> Mapping[str, Any]:
+        """Holds at once. Connections that are not allowed any more are cut."""
+        return self._send(calls.network(self._sandbox, policy))
+
+    def allow(self, *rules: object) -> Mapping[str, Any]:
+        return self._send(calls.network_rules(self._sandbox, rules, ()))
+
+    def deny(self, *rules: object) -> Mapping[str, Any]:
+        return self._send(calls.network_rules(self._sandbox, (), rules))
+
+    def attempts(self, *, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
+        """The latest attempts, the latest first."""
+        answer = self._transport.send(calls.attempts(self._sandbox, limit))
+        attempts: Sequence[Mapping[str, Any]] = answer["attempts"]
+        return attempts
+
+    def _send(self, call: calls.Call[Any]) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = self._transport.send(call)
+        return answer
