@@ -1,22 +1,67 @@
+import { statfsSync } from 'node:fs';
+import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
 import { LongFirst } from './test/support/long-first.ts';
+
+const GiB = 1024 ** 3;
+const NOWHERE = ['**/node_modules/**'];
+
+/** They start real sandboxes, engines or databases: they need root, packages of Debian, and the built guest. */
+const SYSTEM = [
+  'server/src/backends/local/**/*.test.ts',
+  'server/src/backends/docker/{docker,docker-egress,pull}.test.ts',
+  'server/src/backends/**/*-local.test.ts',
+  // Twice the whole suite of backends, which the memory backend passes among the unit tests.
+  'server/src/backends/composite/platforms-memory.test.ts',
+  'server/src/control/several-servers.test.ts',
+  'server/src/records/postgres/**/*.test.ts',
+  'server/src/guest/{guest-binary,direct-connection}.test.ts',
+  'server/src/host/**/*.test.ts',
+  'test/docs/{examples,readme,writing-a-backend}.test.ts',
+  // Those of the cluster have a command of their own.
+  'test/!(docs|kubernetes)/**/*.test.ts',
+];
+
+/** Where servers of unit tests write: records are synced at every change, which takes no time in memory. */
+function unitDirectory(): Record<string, string> {
+  const shared = '/dev/shm';
+  try {
+    const { bavail, bsize } = statfsSync(shared);
+    return bavail * bsize > 4 * GiB ? { TMPDIR: shared } : {};
+  } catch {
+    return {};
+  }
+}
 
 export default defineConfig({
   test: {
     environment: 'node',
-    // Servers that tests start make no sandboxes of their own beside those of the test.
-    env: { CAY_PROBE: 'off' },
-    include: ['{bench,sdk,server,test}/**/*.test.ts'],
-    // They need a real cluster, and have a command of their own.
-    exclude: ['test/kubernetes/**', '**/node_modules/**'],
+    env: {
+      // Servers that tests start make no sandboxes of their own beside those of the test.
+      CAY_PROBE: 'off',
+      // They take their sources compiled from where `./cay` keeps them.
+      NODE_COMPILE_CACHE: join(import.meta.dirname, 'node_modules/.cache/cay'),
+    },
     pool: 'forks',
-    // Suites start real sandboxes; more workers than cores only make each other late.
-    maxWorkers: 2,
+    // A worker runs many files, and loads the server's modules once.
+    isolate: false,
+    // Suites wait for processes and timeouts as much as they compute.
+    maxWorkers: Number(process.env['CAY_TEST_WORKERS'] ?? 3),
     sequence: { sequencer: LongFirst },
-    // Real kernels and engines on a shared machine: a case that fails once by bad timing is run again, and
-    // the report says so.
-    retry: process.env['CI'] ? 1 : 0,
     testTimeout: 30_000,
     hookTimeout: 120_000,
+    projects: [
+      // Real kernels and engines on a machine that may have other work.
+      { extends: true, test: { name: 'system', include: SYSTEM, exclude: NOWHERE, testTimeout: 60_000 } },
+      {
+        extends: true,
+        test: {
+          name: 'unit',
+          include: ['{bench,sdk,server}/**/*.test.ts', 'test/docs/**/*.test.ts'],
+          exclude: [...NOWHERE, ...SYSTEM],
+          env: unitDirectory(),
+        },
+      },
+    ],
   },
 });

@@ -27,6 +27,8 @@ export interface PressureSettings {
   diskOvercommit: number | null;
   /** Whether idle sandboxes are frozen, and then hibernated, to make room. */
   reclaim: boolean;
+  /** How often it measures. */
+  lookEveryMs: number;
 }
 
 const MiB = 1024 * 1024;
@@ -39,10 +41,10 @@ export const PRESSURE_DEFAULTS: PressureSettings = {
   memoryOvercommit: null,
   diskOvercommit: null,
   reclaim: true,
+  lookEveryMs: 2_000,
 };
 
 const SLACK = 0.03;
-const LOOK_EVERY_MS = 2_000;
 /** What a start takes before any command runs, and how long it may take to show in the measurement. */
 const START_BYTES = 48 * MiB;
 const START_PIDS = 64;
@@ -197,7 +199,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
 
   // If the first measurement fails, sandboxes are admitted until one succeeds.
   await look().catch(onError);
-  const timer = setInterval(() => void look().catch(onError), LOOK_EVERY_MS).unref();
+  const timer = setInterval(() => void look().catch(onError), settings.lookEveryMs).unref();
 
   return {
     level: () => worst(Object.values(readings).map(({ level }) => level)),

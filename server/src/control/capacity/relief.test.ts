@@ -14,6 +14,7 @@ import type { PressureSettings } from './pressure.ts';
 
 const GiB = 1024 ** 3;
 const SOON = { timeout: 15_000 };
+const LOOK_EVERY_MS = 100;
 
 let place: Installation;
 let opened: TestControl;
@@ -25,7 +26,10 @@ async function open(pressure: Partial<PressureSettings> = {}): Promise<void> {
     disk: { totalBytes: 100 * GiB, freeBytes: left.disk },
   });
   const backend = measuredBackend(hibernatingBackend(memoryBackend()), capacity);
-  opened = await place.open(backend, { pressure, reclaimUnusedMs: 1_000 });
+  opened = await place.open(backend, {
+    pressure: { lookEveryMs: LOOK_EVERY_MS, ...pressure },
+    reclaimUnusedMs: 1_000,
+  });
 }
 
 beforeEach(() => {
@@ -158,7 +162,7 @@ describe('making room', () => {
     opened.clock.nowMs += 60_000;
     left.memory = 0.5 * GiB;
     await expect.poll(async () => (await opened.events.list({})).at(-1)?.type, SOON).toBe('pressure.changed');
-    await new Promise((resolve) => setTimeout(resolve, 4_500));
+    await new Promise((resolve) => setTimeout(resolve, 5 * LOOK_EVERY_MS));
     expect(await state(id)).toBe('active');
   });
 });
