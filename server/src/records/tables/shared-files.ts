@@ -23,7 +23,7 @@ export function sharedFileTable({ sql }: Pick<TableContext, 'sql'>): SharedFileR
   /** Counts files with one holder as the holder's own. */
   async function settle(origin: string): Promise<void> {
     const holders = await sql.all<{ holder: string; bytes: number }>(
-      'SELECT holder, bytes FROM shared_files WHERE origin = ?',
+      'SELECT holder, bytes FROM shared_files WHERE origin = ? LIMIT 2',
       origin,
     );
     const [only] = holders;
