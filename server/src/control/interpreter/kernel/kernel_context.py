@@ -16,7 +16,8 @@ import uuid
 
 # How long a run that was interrupted may take to end before its context is killed.
 INTERRUPT_S = 3
-DRAIN_S = 2
+# How long an event waits for what was printed before it, and output for the event that it came after.
+DRAIN_S = 10
 # Beyond every mark: the stream has ended.
 END = 1 << 32
 
@@ -210,6 +211,7 @@ class Run:
         self.abandoned = False
         self.interrupted = False
         self.places = {"stdout": 0, "stderr": 0}
+        self.silent = set()
         self.told = 0
         self.moved = threading.Condition()
 
@@ -223,12 +225,16 @@ class Run:
     def reached(self, name, place):
         with self.moved:
             self.places[name] = max(self.places[name], place)
+            self.silent.discard(name)
             self.moved.notify_all()
 
     def catch_up(self, place):
-        """Waits until all output before that mark was told. A program that closed its output makes no marks."""
+        """Waits until all output before that mark was told. Code that closed or redirected an output makes no marks
+        there: that output is waited for once."""
         with self.moved:
-            self.moved.wait_for(lambda: self.abandoned or min(self.places.values()) >= place, DRAIN_S)
+            behind = lambda: {name for name, at in self.places.items() if at < place} - self.silent
+            if not self.moved.wait_for(lambda: self.abandoned or not behind(), DRAIN_S):
+                self.silent |= behind()
 
     def has_told(self, place):
         with self.moved:
