@@ -235,9 +235,7 @@ onEachPlatform('a tenant makes more than its share', (platform) => {
         .poll(
           async () =>
             (await tenant.call('GET', `/v1/sandboxes/${id}/commands/${started.json.command.id}`)).json.end,
-          {
-            timeout: 10_000,
-          },
+          { timeout: 30_000 },
         )
         .toBeDefined();
       return started.json.command.id as string;
@@ -259,7 +257,7 @@ onEachPlatform('a tenant makes more than its share', (platform) => {
       }
       return bytes;
     };
-    await expect.poll(() => onDisk(ids.slice(0, 2)), { timeout: 5000 }).toBeLessThan(1_000_000);
+    await expect.poll(() => onDisk(ids.slice(0, 2)), { timeout: 30_000 }).toBeLessThan(1_000_000);
     expect(await onDisk(ids.slice(2))).toBeGreaterThan(100_000);
   });
 

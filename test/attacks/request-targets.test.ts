@@ -193,10 +193,13 @@ describe('signed addresses', () => {
       send([`GET ${path} HTTP/1.1`, 'Host: localhost', 'Connection: close'], '', from);
     expect((await get(signed('/home/user/a'))).text).toContain('first');
     const statuses: (number | undefined)[] = [];
+    const startedMs = performance.now();
     for (let at = 0; at < 300; at++)
       statuses.push((await get(`/files?path=x&signature=v1_${String(at).padStart(43, 'A')}`)).status);
     expect(new Set(statuses)).toEqual(new Set([401, 429]));
-    expect(statuses.filter((status) => status === 401).length).toBeLessThan(60);
+    // So many searches at once, and so many more in a second: see "signed-by.ts".
+    const most = 40 + (20 * (performance.now() - startedMs)) / 1000;
+    expect(statuses.filter((status) => status === 401).length).toBeLessThanOrEqual(most + 1);
     // One that was opened before, from the same address, and one that never was, from another.
     expect((await get(signed('/home/user/a'))).text).toContain('first');
     expect((await get(signed('/home/user/b'), '127.0.0.2')).text).toContain('second');

@@ -259,10 +259,12 @@ describe('the rest', () => {
     expect(await cay.json<{ name: string }[]>('template', 'ls')).toContainEqual(
       expect.objectContaining({ name: 'base', snapshot: null }),
     );
-    const following = cay.start('events', '--follow', '--json');
+    // With the last event of the past it shows from when on it follows.
+    const following = cay.start('events', '--follow', '--tail', '1', '--json');
     let stdout = '';
     following.stdout!.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
     const end = ended(following);
+    await expect.poll(() => stdout, { timeout: 10_000 }).toContain('\n');
     const id = await create('--name', 'watched');
     await cay.run('exec', id, 'true');
     await cay.run('rm', id);

@@ -50,7 +50,8 @@ const damage = (body: unknown) =>
       .map(([name, value]) => JSON.stringify({ ...(body as object), [name]: value })),
   );
 
-describe('malformed requests', () => {
+// Some thousand requests, one after the other.
+describe('malformed requests', { timeout: 120_000 }, () => {
   it('never fail the server, whatever the body is', async () => {
     for (const operation of operations.filter(({ jsonBody }) => jsonBody)) {
       await fc.assert(

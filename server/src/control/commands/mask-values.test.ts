@@ -32,10 +32,14 @@ describe('the mask of values', () => {
       valueMask(env((index) => 'a'.repeat(index + 6))),
     ];
     for (const mask of attacks) {
-      const before = performance.now();
-      for (let argument = 0; argument < 64; argument++) mask(text, 2048);
-      // A loaded machine may take longer; the product of values and texts would take minutes.
-      expect(performance.now() - before).toBeLessThan(50);
+      // The fastest of some rounds, because other programs run meanwhile. The product of values and texts would
+      // take minutes.
+      const rounds = Array.from({ length: 5 }, () => {
+        const before = performance.now();
+        for (let argument = 0; argument < 64; argument++) mask(text, 2048);
+        return performance.now() - before;
+      });
+      expect(Math.min(...rounds)).toBeLessThan(50);
       expect(mask('something else', 100)).not.toContain('something');
     }
   });

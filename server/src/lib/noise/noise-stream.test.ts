@@ -105,8 +105,8 @@ describe('dialNoise', () => {
     near.destroy();
   });
 
-  it.each<[string, (socket: Socket) => void, RegExp]>([
-    ['says nothing', () => {}, /not answered within 200 ms/],
+  it.each<[string, (socket: Socket) => void, RegExp, number?]>([
+    ['says nothing', () => {}, /not answered within 200 ms/, 200],
     ['hangs up', (socket) => socket.destroy(), /hung up|ECONNRESET/],
     [
       'speaks something else',
@@ -118,13 +118,13 @@ describe('dialNoise', () => {
       (socket) => socket.write(Buffer.concat([Buffer.of(0, HANDSHAKE_BYTES), Buffer.alloc(48, 9)])),
       /does not have the key/,
     ],
-  ])('gives up on one who %s', async (_title, answer, message) => {
+  ])('gives up on one who %s', async (_title, answer, message, timeoutMs = 10_000) => {
     const closed = Promise.withResolvers<void>();
     const at = await serve((socket) => {
       socket.resume().once('close', () => closed.resolve());
       answer(socket);
     });
-    await expect(dialNoise({ ...at, ...shared, timeoutMs: 200 })).rejects.toThrow(message);
+    await expect(dialNoise({ ...at, ...shared, timeoutMs })).rejects.toThrow(message);
     await closed.promise;
   });
 
