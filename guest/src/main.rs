@@ -72,7 +72,7 @@ fn pack(direction: pack::Direction, arguments: &[std::ffi::OsString]) -> ExitCod
 }
 
 fn usage() -> ExitCode {
-    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… -- PROGRAM ARGUMENT… | hostname PID NAME | sandbox-call SOCKET REQUEST (read|new):FILE…";
+    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… [--mount DIR --mount-at DIR --mount-as KIND,ACCESS [--mount-subpath PATH]]… [--point PATH [--point-mode MODE]]… -- PROGRAM ARGUMENT… | hostname PID NAME | sandbox-call SOCKET REQUEST (read|new):FILE…";
     let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
     ExitCode::from(2)
 }

@@ -10,8 +10,15 @@
 //! message queues) is counted for ROOT and for no user above it. A process that has joined it cannot be given
 //! limits from outside, unless root has CAP_SYS_RESOURCE: `--limit` sets them beforehand.
 //!
-//! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, or 127 if the
-//! program cannot be run.
+//! With `--mount` a further directory is mounted at `--mount-at`: all of it, or with `--mount-subpath` one
+//! directory below it, to which no symlink is followed. `--mount-as` says how: `shared` shifts its ids as those
+//! of the tree, `made` makes a subpath that is missing as well, and `host` leaves the ids of the host as they
+//! are; `ro` and `rw` say whether it can be written. `--point` names a directory of the tree that something
+//! will be mounted on: it is made if it is missing, and must not be reached through a symlink. `--point-mode`
+//! gives it a mode: runc gives that to the memory that it mounts there.
+//!
+//! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, 120 if
+//! a directory to mount or to mount on is not there, or 127 if the program cannot be run.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{self, OpenOptions};
@@ -22,10 +29,12 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 const FAILED: u8 = 1;
+const REFUSED: u8 = 120;
 const NOT_RUN: u8 = 127;
 
 const OPEN_TREE_CLONE: libc::c_uint = 1;
 const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
+const MOUNT_ATTR_RDONLY: u64 = 0x1;
 const MOUNT_ATTR_NOSUID: u64 = 0x2;
 const MOUNT_ATTR_NODEV: u64 = 0x4;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
@@ -46,6 +55,8 @@ struct Arguments<'a> {
     shift: Option<Shift>,
     user: Option<User>,
     limits: Vec<Limit>,
+    mounts: Vec<Mount<'a>>,
+    points: Vec<(&'a OsStr, Option<libc::mode_t>)>,
     program: &'a [OsString],
 }
 
@@ -55,6 +66,17 @@ struct Shift {
     from: u32,
     to: u32,
     size: u32,
+}
+
+/// A directory to mount beside the tree.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount<'a> {
+    source: &'a OsStr,
+    at: CString,
+    subpath: Option<&'a OsStr>,
+    shifted: bool,
+    makes: bool,
+    read_only: bool,
 }
 
 /// A resource by its number, and the most of it.
@@ -69,13 +91,13 @@ struct User {
 }
 
 /// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit
-/// RLIMIT_NAME:N]…
-/// -- PROGRAM …`. Returns the exit code if the program was not started, or `None` if the arguments make no
+/// RLIMIT_NAME:N]… [--mount DIR --mount-at DIR --mount-as (shared|made|host),(ro|rw) [--mount-subpath PATH]]…
+/// [--point PATH]… -- PROGRAM …`. Returns the exit code if the program was not started, or `None` if the arguments make no
 /// sense.
 pub fn run(arguments: &[OsString]) -> Option<u8> {
     let arguments = Arguments::parse(arguments)?;
-    if let Err((doing, error)) = show(&arguments).and_then(|()| limit(&arguments.limits)) {
-        return Some(tell(arguments.log, &format!("Cannot {doing}: {error}"), FAILED));
+    if let Err(Refusal { doing, error, code }) = show(&arguments).and_then(|()| limit(&arguments.limits)) {
+        return Some(tell(arguments.log, &format!("Cannot {doing}: {error}"), code));
     }
     let (program, rest) = arguments.program.split_first()?;
     let error = Command::new(program).args(rest).exec();
@@ -88,6 +110,7 @@ impl<'a> Arguments<'a> {
         let (options, program) = (&arguments[..end], &arguments[end + 1..]);
         let (mut tree, mut at, mut log, mut shift, mut user, mut limits) =
             (None, None, None, None, None, Vec::new());
+        let (mut mounts, mut points): (Vec<Mount>, Vec<_>) = (Vec::new(), Vec::new());
         for pair in options.chunks(2) {
             let [option, value] = pair else { return None };
             match option.to_str()? {
@@ -97,11 +120,41 @@ impl<'a> Arguments<'a> {
                 "--shift" => shift = Some(Shift::parse(value.to_str()?)?),
                 "--user" => user = Some(User::parse(value.to_str()?)?),
                 "--limit" => limits.push(parse_limit(value.to_str()?)?),
+                "--mount" => mounts.push(Mount::of(value.as_os_str())),
+                "--mount-at" => mounts.last_mut()?.at = CString::new(value.as_bytes()).ok()?,
+                "--mount-as" => mounts.last_mut()?.be(value.to_str()?)?,
+                "--mount-subpath" => mounts.last_mut()?.subpath = Some(value.as_os_str()),
+                "--point" => points.push((value.as_os_str(), None)),
+                "--point-mode" => points.last_mut()?.1 = Some(parse_mode(value.to_str()?)?),
                 _ => return None,
             }
         }
+        mounts.iter().all(|mount| !mount.at.is_empty()).then_some(())?;
         (!program.is_empty()).then_some(())?;
-        Some(Arguments { tree: tree?, at: at?, log: log?, shift, user, limits, program })
+        Some(Arguments { tree: tree?, at: at?, log: log?, shift, user, limits, mounts, points, program })
+    }
+}
+
+impl<'a> Mount<'a> {
+    fn of(source: &'a OsStr) -> Mount<'a> {
+        let at = CString::default();
+        Mount { source, at, subpath: None, shifted: false, makes: false, read_only: true }
+    }
+
+    fn be(&mut self, text: &str) -> Option<()> {
+        let (kind, access) = text.split_once(',')?;
+        (self.shifted, self.makes) = match kind {
+            "shared" => (true, false),
+            "made" => (true, true),
+            "host" => (false, false),
+            _ => return None,
+        };
+        self.read_only = match access {
+            "ro" => true,
+            "rw" => false,
+            _ => return None,
+        };
+        Some(())
     }
 }
 
@@ -128,23 +181,139 @@ impl User {
 }
 
 /// What failed, without names of the host: tenants may see it.
-type Doing = (&'static str, io::Error);
+struct Refusal {
+    doing: String,
+    error: io::Error,
+    code: u8,
+}
 
-fn show(arguments: &Arguments) -> Result<(), Doing> {
+/// A failure of the machine.
+fn failing(doing: &str) -> impl FnOnce(io::Error) -> Refusal {
+    move |error| Refusal { doing: doing.to_owned(), error, code: FAILED }
+}
+
+/// A directory that is not there, or that a symlink leads to.
+fn refusing(doing: String) -> impl FnOnce(io::Error) -> Refusal {
+    move |error| Refusal { doing, error, code: REFUSED }
+}
+
+fn show(arguments: &Arguments) -> Result<(), Refusal> {
     let Arguments { tree, at, shift, user, .. } = arguments;
-    let userns = shift.as_ref().map(shifting_namespace).transpose().map_err(|error| ("map ids", error))?;
+    let userns = shift.as_ref().map(shifting_namespace).transpose().map_err(failing("map ids"))?;
     // Mounts and unmounts of the host still come here; none of ours go there.
     // SAFETY: no pointer but constants that end with NUL.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNS) }).map_err(|error| ("have a mount namespace", error))?;
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) }).map_err(failing("have a mount namespace"))?;
     let slave = libc::MS_REC | libc::MS_SLAVE;
     // SAFETY: as above; the other arguments may be null.
     check(unsafe { libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), slave, std::ptr::null()) })
-        .map_err(|error| ("keep mounts from the host", error))?;
-    let mount = clone_tree(tree).map_err(|error| ("open the tree", error))?;
-    set_attributes(&mount, userns.as_ref()).map_err(|error| ("map the ids of the tree", error))?;
-    put(&mount, at).map_err(|error| ("mount the tree", error))?;
+        .map_err(failing("keep mounts from the host"))?;
+    for (point, mode) in &arguments.points {
+        let doing = format!("mount something at {}", point.to_string_lossy());
+        directory(OsStr::from_bytes(tree.to_bytes()))
+            .and_then(|root| descend(root, point, true))
+            .and_then(|found| mode.map_or(Ok(()), |mode| change_mode(&found, mode)))
+            .map_err(refusing(doing))?;
+    }
+    let mount = clone_tree(tree).map_err(failing("open the tree"))?;
+    set_attributes(&mount, userns.as_ref(), false).map_err(failing("map the ids of the tree"))?;
+    put(&mount, at).map_err(failing("mount the tree"))?;
+    for mount in &arguments.mounts {
+        show_further(mount, userns.as_ref())?;
+    }
     let Some(user) = user else { return Ok(()) };
-    put_own_namespace(user).map_err(|error| ("have a user namespace", error))
+    put_own_namespace(user).map_err(failing("have a user namespace"))
+}
+
+fn show_further(mount: &Mount, userns: Option<&OwnedFd>) -> Result<(), Refusal> {
+    let Mount { source, at, subpath, shifted, makes, read_only } = mount;
+    let root = directory(source).map_err(failing("open what is to be mounted"))?;
+    let found = match subpath {
+        None => root,
+        Some(path) => descend(root, path, *makes)
+            .map_err(refusing(format!("mount the directory {}", path.to_string_lossy())))?,
+    };
+    let clone = clone_directory(&found).map_err(failing("mount it"))?;
+    set_attributes(&clone, userns.filter(|_| *shifted), *read_only)
+        .map_err(failing("map the ids of what is mounted"))?;
+    put(&clone, at).map_err(failing("mount it"))
+}
+
+/// A directory as a descriptor that opens nothing.
+fn directory(path: &OsStr) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_bytes())?;
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: the path ends with NUL; the result is a descriptor of ours or -1.
+    unsafe { check(libc::open(path.as_ptr(), flags)).map(|fd| OwnedFd::from_raw_fd(fd)) }
+}
+
+/// Goes down name by name, each a directory and no symlink. What is missing is made if `makes`, with the owner
+/// and the mode of the directory that it is in.
+fn descend(root: OwnedFd, path: &OsStr, makes: bool) -> io::Result<OwnedFd> {
+    let mut here = root;
+    for name in path.as_bytes().split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
+        if name == b".." {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let name = CString::new(name)?;
+        here = match enter(&here, &name) {
+            Err(error) if makes && error.raw_os_error() == Some(libc::ENOENT) => make(&here, &name)?,
+            entered => entered?,
+        };
+    }
+    Ok(here)
+}
+
+/// One step down. A name without a slash leads nowhere else.
+fn enter(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: the name ends with NUL; the result is a descriptor of ours or -1.
+    unsafe {
+        check(libc::openat(parent.as_raw_fd(), name.as_ptr(), flags)).map(|fd| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Octal, without the bits that change who runs a program.
+fn parse_mode(text: &str) -> Option<libc::mode_t> {
+    libc::mode_t::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o1777)
+}
+
+fn change_mode(directory: &OwnedFd, mode: libc::mode_t) -> io::Result<()> {
+    // A descriptor that opens nothing can be changed by its name alone.
+    let path = CString::new(format!("/proc/self/fd/{}", directory.as_raw_fd()))?;
+    // SAFETY: the path ends with NUL.
+    check(unsafe { libc::chmod(path.as_ptr(), mode) }).map(drop)
+}
+
+fn make(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: the name ends with NUL, and the structure lives through the calls.
+    unsafe {
+        let mut above: libc::stat = std::mem::zeroed();
+        check(libc::fstatat(parent.as_raw_fd(), c"".as_ptr(), &mut above, libc::AT_EMPTY_PATH))?;
+        if libc::mkdirat(parent.as_raw_fd(), name.as_ptr(), 0o700) != 0 {
+            let error = io::Error::last_os_error();
+            // Another sandbox that has the volume may have made it.
+            if error.raw_os_error() != Some(libc::EEXIST) {
+                return Err(error);
+            }
+            return enter(parent, name);
+        }
+        let made = enter(parent, name)?;
+        change_mode(&made, above.st_mode & 0o1777)?;
+        let own =
+            libc::fchownat(made.as_raw_fd(), c"".as_ptr(), above.st_uid, above.st_gid, libc::AT_EMPTY_PATH);
+        check(own)?;
+        Ok(made)
+    }
+}
+
+/// A mount of the directory that is nowhere yet, without what is mounted below it.
+fn clone_directory(directory: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint | libc::AT_EMPTY_PATH as libc::c_uint;
+    // SAFETY: the path ends with NUL; the result is a descriptor of ours or -1.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_open_tree, directory.as_raw_fd(), c"".as_ptr(), flags);
+        check(fd as libc::c_int).map(|fd| OwnedFd::from_raw_fd(fd))
+    }
 }
 
 fn parse_limit(text: &str) -> Option<Limit> {
@@ -159,11 +328,11 @@ fn parse_limit(text: &str) -> Option<Limit> {
     Some((resource as libc::c_int, most.parse().ok()?))
 }
 
-fn limit(limits: &[Limit]) -> Result<(), Doing> {
+fn limit(limits: &[Limit]) -> Result<(), Refusal> {
     for (resource, most) in limits {
         let limit = libc::rlimit { rlim_cur: *most, rlim_max: *most };
         // SAFETY: the structure lives through the call. The C libraries differ in the type of the number.
-        check(unsafe { libc::setrlimit(*resource as _, &limit) }).map_err(|error| ("set limits", error))?;
+        check(unsafe { libc::setrlimit(*resource as _, &limit) }).map_err(failing("set limits"))?;
     }
     Ok(())
 }
@@ -178,10 +347,10 @@ fn clone_tree(tree: &CStr) -> io::Result<OwnedFd> {
     }
 }
 
-fn set_attributes(mount: &OwnedFd, userns: Option<&OwnedFd>) -> io::Result<()> {
+fn set_attributes(mount: &OwnedFd, userns: Option<&OwnedFd>, read_only: bool) -> io::Result<()> {
     let idmap = if userns.is_some() { MOUNT_ATTR_IDMAP } else { 0 };
     let attributes = MountAttributes {
-        set: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | idmap,
+        set: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | idmap | if read_only { MOUNT_ATTR_RDONLY } else { 0 },
         clear: 0,
         propagation: 0,
         userns: userns.map_or(0, |fd| fd.as_raw_fd() as u64),
@@ -307,6 +476,52 @@ mod tests {
     }
 
     #[test]
+    fn mounts_have_their_own_options() {
+        let given = words(
+            "--tree /t --at /a --log /l --mount /v --mount-at /m/0 --mount-as made,rw --mount-subpath x/y --mount /h --mount-at /m/1 --mount-as host,ro --point /data --point-mode 1777 -- true",
+        );
+        let parsed = Arguments::parse(&given).unwrap();
+        let first = Mount {
+            source: OsStr::new("/v"),
+            at: c"/m/0".into(),
+            subpath: Some(OsStr::new("x/y")),
+            shifted: true,
+            makes: true,
+            read_only: false,
+        };
+        let second = Mount {
+            source: OsStr::new("/h"),
+            at: c"/m/1".into(),
+            subpath: None,
+            shifted: false,
+            makes: false,
+            read_only: true,
+        };
+        assert_eq!(parsed.mounts, [first, second]);
+        assert_eq!(parsed.points, [(OsStr::new("/data"), Some(0o1777))]);
+    }
+
+    #[test]
+    fn no_symlink_is_followed_on_the_way_to_a_directory() {
+        let root = std::env::temp_dir().join(format!("cay-on-tree-{}", std::process::id()));
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        std::os::unix::fs::symlink("/etc", root.join("out")).unwrap();
+        std::os::unix::fs::symlink("a", root.join("link")).unwrap();
+        fs::write(root.join("file"), "").unwrap();
+        let go = |path: &str, makes| {
+            descend(directory(root.as_os_str()).unwrap(), OsStr::new(path), makes).map(drop)
+        };
+        assert!(go("a/b", false).is_ok());
+        assert!(go("a/new/deep", false).is_err());
+        assert!(go("a/new/deep", true).is_ok());
+        assert!(root.join("a/new/deep").is_dir());
+        for path in ["out", "link", "link/b", "out/ssh", "a/../a", "..", "file", "file/x"] {
+            assert!(go(path, true).is_err(), "{path}");
+        }
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
     fn arguments_that_make_no_sense_are_refused() {
         for text in [
             "--tree /t --at /a --log /l",
@@ -319,6 +534,10 @@ mod tests {
             "--tree /t --at /a --log /l --user 1:0:/u -- true",
             "--tree /t --at /a --log /l --limit RLIMIT_OTHER:1 -- true",
             "--tree /t --at /a --log /l --other x -- true",
+            "--tree /t --at /a --log /l --mount-at /m -- true",
+            "--tree /t --at /a --log /l --mount /v -- true",
+            "--tree /t --at /a --log /l --mount /v --mount-at /m --mount-as any,rw -- true",
+            "--tree /t --at /a --log /l --mount /v --mount-at /m --mount-as made,no -- true",
         ] {
             assert!(Arguments::parse(&words(text)).is_none(), "{text}");
         }

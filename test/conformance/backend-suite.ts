@@ -33,6 +33,7 @@ import { makeSuite } from './suite.ts';
 import { suspendCases } from './suspend.ts';
 import { tarCases } from './tar.ts';
 import { validationCases } from './validation.ts';
+import { volumeCases } from './volumes.ts';
 import { watchCases } from './watch.ts';
 
 const AREAS = {
@@ -55,6 +56,7 @@ const AREAS = {
   rollback: rollbackCases,
   'changes and files of snapshots': changeCases,
   archives: archiveCases,
+  volumes: volumeCases,
   freeze: freezeCases,
   suspension: suspendCases,
   hibernation: hibernateCases,

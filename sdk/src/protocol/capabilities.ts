@@ -43,6 +43,18 @@ export const ABILITIES = [
    * differ.
    */
   'memorySnapshots',
+  /** Named volumes that outlive sandboxes, and that several mount at once. */
+  'volumes',
+  /** The size of a volume is enforced. */
+  'volumeSize',
+  /** Volumes are cloned, and snapshots of them taken. */
+  'volumeCopies',
+  /** A directory of a volume can be mounted alone. */
+  'volumeSubpath',
+  /** Memory is mounted as a directory, with a size. */
+  'tmpfs',
+  /** Directories of the host can be mounted, where the operator allows their path. */
+  'hostPaths',
 ] as const;
 export type Ability = (typeof ABILITIES)[number];
 

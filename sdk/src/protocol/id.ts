@@ -7,9 +7,10 @@ import { z } from 'zod';
 export const ID_ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 export const ID_LENGTH = 20;
 
-export type IdPrefix = 'sbx' | 'cmd' | 'snap' | 'key' | 'prj' | 'evt' | 'whk' | 'sec';
+export type IdPrefix = 'sbx' | 'cmd' | 'snap' | 'key' | 'prj' | 'evt' | 'whk' | 'sec' | 'vol';
 export type SandboxId = `sbx_${string}`;
 export type SnapshotId = `snap_${string}`;
+export type VolumeId = `vol_${string}`;
 export type CommandId = string;
 
 const patterns = new Map<IdPrefix, RegExp>();
@@ -37,6 +38,10 @@ export const SandboxIdSchema = z.custom<SandboxId>((value) => isId('sbx', value)
 
 export const SnapshotIdSchema = z.custom<SnapshotId>((value) => isId('snap', value), {
   message: 'must be "snap_" and 20 characters of a-z and 0-9',
+});
+
+export const VolumeIdSchema = z.custom<VolumeId>((value) => isId('vol', value), {
+  message: 'must be "vol_" and 20 characters of a-z and 0-9',
 });
 
 /**

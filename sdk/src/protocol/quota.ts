@@ -17,6 +17,10 @@ const QUOTAS = {
   snapshotBytes: Count.describe(
     'Files and memory images of snapshots, and memory images of hibernated sandboxes.',
   ),
+  volumes: Count.describe('Volumes, and snapshots of volumes.'),
+  volumeBytes: Count.describe(
+    'The sum of the sizes of volumes, and what snapshots of volumes take. A volume without a size is refused.',
+  ),
   uploadBytes: Count.describe('Files for builds, unfinished uploads, and archives that are being imported.'),
   logBytes: Count.describe('Recorded output of commands.'),
   webhooks: Count,
@@ -38,6 +42,8 @@ export const QuotaSchema = z
     diskBytes: QUOTAS.diskBytes.default(null),
     snapshots: QUOTAS.snapshots.default(null),
     snapshotBytes: QUOTAS.snapshotBytes.default(null),
+    volumes: QUOTAS.volumes.default(null),
+    volumeBytes: QUOTAS.volumeBytes.default(null),
     uploadBytes: QUOTAS.uploadBytes.default(null),
     logBytes: QUOTAS.logBytes.default(null),
     webhooks: QUOTAS.webhooks.default(null),

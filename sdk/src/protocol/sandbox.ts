@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { NetworkPolicySchema } from './egress.ts';
 import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
+import { MountsSchema } from './mount.ts';
 import { ExposedPortSchema, PortSchema, PortVisibilitySchema } from './port.ts';
 import { RetentionSchema, SnapshotSchema } from './snapshot.ts';
 import { LabelsSchema, LimitsSchema, SandboxSpecSchema, SomeLimitsSchema } from './spec.ts';
@@ -93,6 +94,7 @@ export const SandboxSchema = z.object({
   user: z.string(),
   readOnlyRoot: z.boolean(),
   ports: z.array(ExposedPortSchema),
+  mounts: MountsSchema,
   incarnation: z.int(),
   uid: z
     .string()

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { MountsSchema } from './mount.ts';
 
 const KiB = 1024;
 const MiB = 1024 * KiB;
@@ -115,6 +116,9 @@ export const SandboxSpecSchema = z
       .boolean()
       .default(false)
       .describe('Only `/tmp`, `/run`, `/dev/shm` and mounts can be written.'),
+    mounts: MountsSchema.optional().describe(
+      'Volumes, memory and directories of the host that it has beside its own disk. With a snapshot, absent means those of the snapshot.',
+    ),
   })
   .strict();
 export type SandboxSpec = z.infer<typeof SandboxSpecSchema>;

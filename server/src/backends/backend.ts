@@ -207,3 +207,4 @@ export type {
 } from './abilities/snapshotting.ts';
 export type { Suspending } from './abilities/suspending.ts';
 export type { Orphan, Sweeping } from './abilities/sweeping.ts';
+export type { VolumeFacts, VolumeKeeping, VolumeWish } from './abilities/volumes.ts';

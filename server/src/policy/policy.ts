@@ -20,6 +20,7 @@
  */
 import { totalmem } from 'node:os';
 import { CayError, LimitsSchema, type Limits, type PolicyFacts } from '@cay/sdk/protocol';
+import type { HostPath } from './allow-host-path.ts';
 import { UNISOLATED } from './allow-runtime.ts';
 
 export interface Policy {
@@ -30,6 +31,8 @@ export interface Policy {
   readonly runtimes?: readonly string[];
   /** Patterns as in `allow-image.ts`. Absent: every image. */
   readonly images?: readonly string[];
+  /** Directories of the host that sandboxes may mount. Absent: none. */
+  readonly hostPaths?: readonly HostPath[];
   readonly defaults: Readonly<PolicyFacts['defaults']>;
   readonly maxima: Readonly<PolicyFacts['maxima']>;
 }
@@ -38,6 +41,7 @@ export interface Policy {
 export interface PolicySettings {
   runtimes?: readonly string[];
   images?: readonly string[];
+  hostPaths?: readonly HostPath[];
   allowProcess?: boolean;
   defaults?: Partial<PolicyFacts['defaults']>;
   maxima?: Partial<PolicyFacts['maxima']>;
@@ -63,7 +67,7 @@ const MAXIMA: Policy['maxima'] = {
 
 /** Rejects `invalid_argument` for settings that contradict each other. */
 export function openPolicy(settings: PolicySettings = {}): Policy {
-  const { runtimes, images, allowProcess = false } = settings;
+  const { runtimes, images, hostPaths, allowProcess = false } = settings;
   const named = runtimes?.includes(UNISOLATED) ?? false;
   if (named !== allowProcess) {
     throw new CayError(
@@ -91,7 +95,7 @@ export function openPolicy(settings: PolicySettings = {}): Policy {
     }
     Object.assign(defaults, { [limit]: value });
   }
-  return { ...(runtimes && { runtimes }), ...(images && { images }), defaults, maxima };
+  return { ...(runtimes && { runtimes }), ...(images && { images }), ...(hostPaths && { hostPaths }), defaults, maxima };
 }
 
 /** The policy without any settings. */

@@ -27,6 +27,8 @@ export const QUOTAS: Kinds<keyof Quota> = {
   pids: ['pids', parseCount],
   snapshots: ['snapshots', parseCount],
   snapshotBytes: ['snapshot-bytes', parseSize],
+  volumes: ['volumes', parseCount],
+  volumeBytes: ['volume-bytes', parseSize],
   uploadBytes: ['upload-bytes', parseSize],
   logBytes: ['log-bytes', parseSize],
   webhooks: ['webhooks', parseCount],

@@ -12,6 +12,7 @@ import type { Resizing } from './resizing.ts';
 import type { Snapshotting } from './snapshotting.ts';
 import type { Suspending } from './suspending.ts';
 import type { Sweeping } from './sweeping.ts';
+import type { VolumeKeeping } from './volumes.ts';
 
 export interface BackendAbilities {
   resize: Resizing;
@@ -22,6 +23,7 @@ export interface BackendAbilities {
   capacity: Measuring;
   sweep: Sweeping;
   images: ImageKeeping;
+  volumes: VolumeKeeping;
   platforms: Platforms;
 }
 

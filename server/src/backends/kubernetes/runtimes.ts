@@ -78,6 +78,12 @@ const MISSING: Partial<Record<Ability, string>> = {
   suspend: 'the files of a pod end with it',
   snapshots: 'the files of a pod are kept with it and nowhere else',
   memorySnapshots: 'Kubernetes cannot keep processes',
+  volumes: 'pods mount nothing yet',
+  volumeSize: 'pods mount nothing yet',
+  volumeCopies: 'pods mount nothing yet',
+  volumeSubpath: 'pods mount nothing yet',
+  tmpfs: 'pods mount nothing yet',
+  hostPaths: 'pods mount nothing yet',
 };
 
 const MISSING_ON_LINUX: Partial<Record<Ability, string>> = {

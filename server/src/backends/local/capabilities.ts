@@ -29,7 +29,7 @@ export async function localCapabilities(
 
 /** What is wired for sandboxes of this runtime, and why the rest is missing. */
 export async function abilitiesOn(
-  { resources }: Engine,
+  { policy, resources }: Engine,
   usual: Runtime | undefined,
 ): Promise<Pick<Capabilities, 'abilities' | 'notes'>> {
   const shift = await resources.shift();
@@ -54,6 +54,12 @@ export async function abilitiesOn(
     missing.resize = 'the cpu or memory cgroup controller is missing';
   if (!resources.trees.capabilities.quota)
     missing.diskLimit = `the ${resources.trees.name} storage has no quota`;
+  if (!resources.trees.capabilities.quota)
+    missing.volumeSize = `the ${resources.trees.name} storage has no quota`;
+  if (usual?.isolation === 'none')
+    for (const ability of ['volumes', 'volumeSubpath', 'tmpfs'] as const)
+      missing[ability] = `${usual.name} mounts nothing`;
+  if (!policy.hostPaths?.length) missing.hostPaths = 'the operator allows no directory of the host';
   return {
     abilities: Object.fromEntries(
       ABILITIES.map((ability) => [ability, missing[ability] === undefined]),

@@ -4,6 +4,7 @@
  */
 import { CayError, type Limits, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { HostResources } from '../../host/host-resources.ts';
+import type { VolumeStore } from '../../host/volumes/volume.ts';
 import type { Instance } from '../../host/instances/instance.ts';
 import type { Policy } from '../../policy/policy.ts';
 import type { Broadcast } from '../../lib/broadcast.ts';
@@ -25,6 +26,8 @@ export interface Engine {
   readonly records: SandboxRecords;
   readonly snapshots: SnapshotRecords;
   readonly images: Images;
+  /** Absent where only what is running is looked at. */
+  readonly volumes: VolumeStore | undefined;
   readonly templates: LocalTemplates;
   /** The runtime of a sandbox that asks for none. */
   readonly runtime: string | undefined;

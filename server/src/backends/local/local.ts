@@ -12,6 +12,7 @@ import type { HostResources } from '../../host/host-resources.ts';
 import { isAlive, type Instance } from '../../host/instances/instance.ts';
 import type { ImageStore } from '../../host/images/image.ts';
 import type { Template } from '../../host/templates/template.ts';
+import type { VolumeStore } from '../../host/volumes/volume.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { inBackground } from '../../lib/in-background.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
@@ -58,6 +59,7 @@ import { statsOf } from './stats.ts';
 import { sweep } from './sweep.ts';
 import { BackgroundCleanup } from './background-cleanup.ts';
 import { timeTravel } from './time-travel.ts';
+import { volumeVerbs } from './volume-verbs.ts';
 import { discardInstance, makeWarmInstance } from './warm-instance.ts';
 
 export interface LocalOptions {
@@ -68,6 +70,8 @@ export interface LocalOptions {
   templates: Map<string, Template>;
   /** Absent: only the templates are. */
   imageStore?: ImageStore | undefined;
+  /** Absent: there are no volumes. */
+  volumes?: VolumeStore | undefined;
   /** The runtime of a sandbox that asks for none; the strongest there is if absent. */
   runtime?: string;
   /** What may be asked for. */
@@ -104,6 +108,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   const engine = makeEngine(options);
   const { resources, records, queue, live, pool, spares, changes, backgroundCleanup } = engine;
   const images = options.imageStore && imageVerbs(engine, options.imageStore);
+  const volumes = options.volumes && volumeVerbs(engine, options.volumes);
   const swept = await reconcile(engine, { poolSize: options.poolSize ?? 0 });
   if (swept.length > 0) options.onSwept?.(swept);
   // Of an earlier server's pulls.
@@ -153,6 +158,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
           capacity: this,
           sweep: this,
           images,
+          volumes,
         },
         name,
       );
@@ -262,6 +268,7 @@ function makeEngine(options: LocalOptions): Engine {
     records,
     snapshots,
     images,
+    volumes: options.volumes,
     templates: imageTemplates(preparedTemplates(resources, options.templates, onError), {
       known: options.templates,
       store: options.imageStore,

@@ -20,6 +20,7 @@ import { runcRuntime } from '../../host/runtimes/runc.ts';
 import type { Runtime } from '../../host/runtimes/runtime.ts';
 import { runscRuntime } from '../../host/runtimes/runsc.ts';
 import { openSnapshotter } from '../../host/snapshots/open.ts';
+import { openVolumeStore } from '../../host/volumes/open-volume-store.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
@@ -82,6 +83,7 @@ const OURS = [
   'snapshots',
   'images',
   'guests',
+  'volumes',
   IMAGE_STORE,
   'installation.json',
   'probes-local.json',
@@ -143,11 +145,11 @@ export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'stora
   }
 }
 
-type Laid = Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' | 'templates'>;
+type Laid = Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' | 'templates' | 'volumes'>;
 
 /** The host's resources and the records of that directory. */
 export async function openPlatform(
-  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy' | 'runsc' | 'egress'>,
+  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy' | 'runsc' | 'egress' | 'onError'>,
 ): Promise<Laid> {
   const { dir, policy = DEFAULT_POLICY } = options;
   requireNamedRunsc(options.runsc);
@@ -181,7 +183,14 @@ export async function openPlatform(
     bootId: bootId(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));
-  return { resources, records, snapshots, images, templates };
+  const volumes = await openVolumeStore({
+    dir: join(dir, 'volumes'),
+    trees,
+    ids: IDS,
+    guestBinary: guest,
+    ...(options.onError && { onError: options.onError }),
+  });
+  return { resources, records, snapshots, images, templates, volumes };
 }
 
 function protect({ cgroups }: HostResources, onError: (error: unknown) => void = () => {}): void {

@@ -1,8 +1,9 @@
-import { isCayError, type Limits } from '@cay/sdk/protocol';
+import { isCayError, type Limits, type Mount } from '@cay/sdk/protocol';
 import type { InstanceFacts } from '../../host/instances/instance.ts';
 import type { PreparedTemplate } from '../../host/templates/template.ts';
 import { newName, quotaOf, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
+import { planMounts, requireFreeOf } from './plan-mounts.ts';
 import type { Footing } from './sandbox-record.ts';
 
 export interface Wanted {
@@ -10,6 +11,7 @@ export interface Wanted {
   runtime?: string | undefined;
   readOnlyRoot?: boolean;
   limits?: Limits;
+  mounts?: Mount[] | undefined;
 }
 
 export interface PlanOptions {
@@ -32,6 +34,8 @@ export async function plan(
   const runtime = await pickRuntime(engine, wanted.runtime);
   const footing =
     on?.footing ?? footingOf(await engine.templates.prepare(wanted.template, runtime.ids, { signal }));
+  requireFreeOf(wanted, footing.binds);
+  const mounts = planMounts(engine, wanted.mounts);
   const name = newName.instance();
   return {
     name,
@@ -39,6 +43,7 @@ export async function plan(
     template: wanted.template,
     ...footing,
     tree: on?.tree ?? name,
+    ...(mounts.length > 0 && { mounts }),
     readOnlyRoot: wanted.readOnlyRoot ?? false,
     openFiles: wanted.limits?.openFiles ?? engine.usual.openFiles,
     bootId: engine.resources.bootId,

@@ -1,5 +1,14 @@
-import { CayError, type Limits } from '@cay/sdk/protocol';
+import { CayError, type Limits, type SandboxSpec } from '@cay/sdk/protocol';
+import type { Runtime } from '../../host/runtimes/runtime.ts';
 import type { HostResources } from '../../host/host-resources.ts';
+
+/** Rejects `unsupported` for mounts where nothing isolates. */
+export function requireMountable({ mounts = [] }: SandboxSpec, runtime: Runtime): void {
+  if (mounts.length === 0 || runtime.isolation !== 'none') return;
+  throw new CayError('unsupported', `Cannot mount anything in a sandbox on ${runtime.name}`, {
+    hint: 'choose another runtime',
+  });
+}
 
 /** Rejects `unsupported` for a limit that would be believed and not hold here. */
 export function requireEnforceable(

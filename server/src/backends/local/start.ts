@@ -19,7 +19,8 @@ import { pickRuntime } from './pick-runtime.ts';
 import { fitGuest } from './fit-guest.ts';
 import { cloneTemplate, footingIn, plan } from './plan.ts';
 import { poolKeyOf } from './pool.ts';
-import { requireEnforceable } from './require-enforceable.ts';
+import { planMounts } from './plan-mounts.ts';
+import { requireEnforceable, requireMountable } from './require-enforceable.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
 
 export const START_FAULTS = ['local.start.recorded', 'local.start.started'] as const;
@@ -37,8 +38,10 @@ export async function validate(
 ): Promise<void> {
   requireSpec(spec);
   await engine.templates.check(spec.template, { made, signal });
-  await pickRuntime(engine, spec.runtime);
+  const runtime = await pickRuntime(engine, spec.runtime);
   requireEnforceable(spec.limits, engine.resources);
+  requireMountable(spec, runtime);
+  planMounts(engine, spec.mounts);
 }
 
 export async function start(
@@ -115,7 +118,7 @@ function takeReady(
   spec: SandboxSpec,
   facts: InstanceFacts,
 ): { instance: Instance } | { tree: string } | undefined {
-  const poolable = !facts.readOnlyRoot && facts.openFiles === engine.usual.openFiles;
+  const poolable = !facts.readOnlyRoot && !facts.mounts && facts.openFiles === engine.usual.openFiles;
   const instance = poolable ? engine.pool.take(poolKeyOf(facts)) : undefined;
   if (instance) {
     claimInstance(engine.resources, instance);

@@ -68,6 +68,7 @@ async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
   const containers = await Promise.all(
     [...resources.runtimes.values()].map(async (runtime) => ({ runtime, names: await runtime.list() })),
   );
+  const volumeTrees = (await engine.volumes?.orphans()) ?? [];
   const used = inUse(engine);
   const free = (name: string) => !used.has(name) && !engine.held.has(name);
 
@@ -90,6 +91,7 @@ async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
     if (kind === 'committed' && name.startsWith('s-'))
       found('snapshot_tree', name, () => resources.trees.remove(name));
   }
+  for (const name of volumeTrees) found('volume_tree', name, () => resources.trees.remove(name));
   for (const name of kept) found('image', name, () => images.remove(name));
   const taking = [...engine.snapshots.all.values()].filter(({ state }) => state === 'taking');
   for (const snapshot of [...taking, ...reapable(engine, trees)])

@@ -29,6 +29,12 @@ export function memoryCapabilities(): Capabilities {
       suspend: true,
       snapshots: true,
       memorySnapshots: false,
+      volumes: true,
+      volumeSize: true,
+      volumeCopies: true,
+      volumeSubpath: true,
+      tmpfs: true,
+      hostPaths: false,
     },
     notes: {
       isolation: "Programs are functions of the server's own process",
@@ -45,6 +51,8 @@ export function memoryCapabilities(): Capabilities {
       freeze: 'A program stops at its next call to the sandbox; one that makes none runs on',
       snapshots:
         "Snapshots live in the server's own process and end with it; its archives are for this backend alone",
+      volumes: "Volumes live in the server's own process and end with it",
+      hostPaths: 'Nothing of the host is shown in memory',
       memorySnapshots: 'What a function has in its variables cannot be kept',
     },
   };

@@ -1,12 +1,16 @@
 import { contentOf, type Directory, type FileNode } from './file-node.ts';
 import { fileTree, type FileTree } from './file-tree.ts';
 
-/** The same files in a tree of their own. Content is shared until one of them changes a file. */
+/** The same files in a tree of their own, without what is mounted. Content is shared until one of them changes a file. */
 export function copyTree(tree: FileTree): FileTree {
   // A file with two names is one file in the copy too.
   const copies = new Map<FileNode, FileNode>();
 
-  function copy(node: FileNode): FileNode {
+  const covered = new Map<FileNode, Directory>();
+  for (const { root, covered: hidden } of tree.mounts.values()) covered.set(root, hidden);
+
+  function copy(given: FileNode): FileNode {
+    const node = covered.get(given) ?? given;
     const known = copies.get(node);
     if (known) return known;
     const xattrs = new Map(node.xattrs);

@@ -8,6 +8,7 @@ const ERRNOS = {
   EROFS: ['permission_denied', 'read-only file system'],
   EEXIST: ['already_exists', 'file exists'],
   ENOTEMPTY: ['failed_precondition', 'directory not empty'],
+  EXDEV: ['failed_precondition', 'invalid cross-device link'],
   EBUSY: ['failed_precondition', 'device or resource busy'],
   EINVAL: ['invalid_argument', 'invalid argument'],
   ENOTDIR: ['invalid_argument', 'not a directory'],

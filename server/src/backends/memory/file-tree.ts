@@ -15,6 +15,16 @@ export interface Place {
   path: string;
 }
 
+/** A directory of another tree that is shown in place of one of this tree. */
+export interface Mounted {
+  root: Directory;
+  /** Where what is written counts. */
+  tree: FileTree;
+  readOnly: boolean;
+  /** What it hides. */
+  covered: Directory;
+}
+
 /**
  * A file system in memory: nodes, names, rights and room.
  *
@@ -25,6 +35,8 @@ export interface FileTree {
   usedBytes: number;
   limitBytes: number | null;
   readOnly: boolean;
+  /** What is mounted, by its path. */
+  readonly mounts: Map<string, Mounted>;
   readonly listeners: Set<(type: FileEvent['type'], path: string) => void>;
   /** Follows every symlink but, unless asked to, the last. Throws when a directory on the way is missing. */
   find(user: User, path: string, options?: { follow?: boolean }): Place;
@@ -97,7 +109,17 @@ export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
     }
   }
 
+  function mountAt(path: string): [path: string, Mounted] | undefined {
+    for (const entry of tree.mounts) if (path === entry[0] || path.startsWith(`${entry[0]}/`)) return entry;
+    return undefined;
+  }
+
+  const accountOf = (path: string): FileTree => mountAt(path)?.[1].tree ?? tree;
+
   function demandMutable(path: string): void {
+    const mounted = mountAt(path)?.[1];
+    if (mounted?.readOnly) throw fileError('EROFS', path);
+    if (mounted) return;
     if (tree.readOnly && !WRITABLE_ROOTS.some((prefix) => path.startsWith(`${prefix}/`)))
       throw fileError('EROFS', path);
   }
@@ -107,16 +129,17 @@ export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
    * own.
    */
   function demandName(user: User, { parent, node, path }: Place): void {
+    if (tree.mounts.has(path)) throw fileError('EBUSY', path);
     demandMutable(path);
     demand(user, parent, 2, path);
     if (!(parent.mode & 0o1000) || !node || isRoot(user)) return;
     if (node.uid !== user.uid && parent.uid !== user.uid) throw fileError('EPERM', path);
   }
 
-  function release(node: FileNode): void {
+  function release(node: FileNode, account: FileTree): void {
     node.links--;
-    if (node.type === 'directory') for (const child of node.entries.values()) release(child);
-    if (node.type === 'file' && node.links === 0) tree.usedBytes -= node.size;
+    if (node.type === 'directory') for (const child of node.entries.values()) release(child, account);
+    if (node.type === 'file' && node.links === 0) account.usedBytes -= node.size;
   }
 
   const tree: FileTree = {
@@ -124,6 +147,7 @@ export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
     usedBytes: 0,
     limitBytes: null,
     readOnly: false,
+    mounts: new Map(),
     listeners: new Set(),
     find,
     get(user, path, options) {
@@ -152,7 +176,7 @@ export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
       const old = place.parent.entries.get(place.name);
       place.parent.entries.set(place.name, node);
       place.parent.modifiedAtMs = Date.now();
-      if (old && old !== node) release(old);
+      if (old && old !== node) release(old, accountOf(place.path));
       tree.emit(old ? 'modified' : 'created', place.path);
     },
     unlink(user, place) {
@@ -160,23 +184,25 @@ export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
       demandName(user, place);
       place.parent.entries.delete(place.name);
       place.parent.modifiedAtMs = Date.now();
-      release(place.node!);
+      release(place.node!, accountOf(place.path));
       tree.emit('removed', place.path);
     },
     rename(user, from, to) {
       demandName(user, from);
       demandName(user, to);
+      if (accountOf(from.path) !== accountOf(to.path)) throw fileError('EXDEV', to.path);
       from.parent.entries.delete(from.name);
       to.parent.entries.set(to.name, from.node);
-      if (to.node) release(to.node);
+      if (to.node) release(to.node, accountOf(to.path));
       from.parent.modifiedAtMs = to.parent.modifiedAtMs = Date.now();
       tree.emit('removed', from.path);
       tree.emit('renamed', to.path);
     },
     reserve(bytes, path) {
-      if (bytes > 0 && tree.limitBytes !== null && tree.usedBytes + bytes > tree.limitBytes)
+      const account = accountOf(path);
+      if (bytes > 0 && account.limitBytes !== null && account.usedBytes + bytes > account.limitBytes)
         throw fileError('ENOSPC', path);
-      tree.usedBytes += bytes;
+      account.usedBytes += bytes;
     },
     append(file, data, path) {
       tree.reserve(data.length, path);

@@ -33,6 +33,7 @@ import { memoryGuest } from './memory-guest.ts';
 import { memoryPorts } from './memory-ports.ts';
 import type { Incarnation, MemorySandbox, MemorySandboxes } from './memory-sandbox.ts';
 import { memorySnapshots } from './memory-snapshots.ts';
+import { memoryVolumes } from './memory-volumes.ts';
 import type { Program } from './program.ts';
 import { BUILT_IN } from './programs/built-in.ts';
 
@@ -61,6 +62,7 @@ export function memoryBackend({
   const programs = new Map(Object.entries({ ...BUILT_IN, ...commands }));
   const sandboxes = new Map<SandboxId, MemorySandbox>();
   const changes = new Broadcast<Observation>();
+  const volumes = memoryVolumes(sandboxes, policy);
 
   function get(id: SandboxId, options?: CallScope): MemorySandbox {
     check(id, options);
@@ -112,6 +114,8 @@ export function memoryBackend({
   const start: MemorySandboxes['start'] = async (sandbox, given = sandbox.tree) => {
     const { limits, seen, spec } = sandbox;
     const tree = fit(sandbox, given);
+    if (sandbox.running?.machine.tree === tree) volumes.unmount(tree);
+    volumes.mount(tree, spec);
     const end = new AbortController();
     const way = gate();
     const ports = memoryPorts(end.signal, way);
@@ -129,6 +133,7 @@ export function memoryBackend({
     try {
       await startMain(running.guest, spec);
     } catch (error) {
+      volumes.unmount(tree);
       finish(running, seen.id, 'it could not be started');
       throw error;
     }
@@ -140,7 +145,9 @@ export function memoryBackend({
   function halt(sandbox: MemorySandbox, why: string): void {
     const { running, seen } = sandbox;
     sandbox.running = undefined;
-    if (running) finish(running, seen.id, why);
+    if (!running) return;
+    finish(running, seen.id, why);
+    if (running.machine.tree.mounts.size > 0) volumes.unmount(running.machine.tree);
   }
 
   /** Ends all that runs: commands first, so that they end as lost, and then every pending call. */
@@ -172,7 +179,7 @@ export function memoryBackend({
     },
 
     ability(name) {
-      return abilityOf({ resize: this, freeze: this, suspend: this, snapshots: this }, name);
+      return abilityOf({ resize: this, freeze: this, suspend: this, snapshots: this, volumes }, name);
     },
 
     async validate(spec) {
@@ -195,6 +202,7 @@ export function memoryBackend({
             details: { what: 'runtime' },
           },
         );
+      volumes.validate(spec);
     },
 
     async ensure(id, spec, options) {

@@ -2,6 +2,8 @@ import { CayError, type Capabilities, type SandboxSpec } from '@cay/sdk/protocol
 import { ENFORCED_LIMITS, LIMIT_ABILITIES } from '../../policy/limit-abilities.ts';
 import { requireSpec } from './check.ts';
 
+const MOUNT_ABILITIES = { volume: 'volumes', tmpfs: 'tmpfs', host: 'hostPaths' } as const;
+
 /**
  * Refuses what a backend of these capabilities cannot honour; the template is looked at elsewhere. `where` is
  * the backend's name in messages.
@@ -16,6 +18,16 @@ export function checkSpec(
     throw new CayError('not_found', `Runtime "${spec.runtime}" is unknown to ${where}`, {
       hint: `Known runtimes: ${known.runtimes.join(', ')}`,
     });
+  }
+  for (const mount of spec.mounts ?? []) {
+    const ability = MOUNT_ABILITIES[mount.type];
+    if (!known.abilities[ability])
+      throw new CayError('unsupported', `${where} cannot mount a ${mount.type}: ${known.notes[ability]}`);
+    if (mount.type === 'volume' && mount.subpath !== undefined && !known.abilities.volumeSubpath)
+      throw new CayError(
+        'unsupported',
+        `${where} cannot mount a part of a volume: ${known.notes.volumeSubpath}`,
+      );
   }
   for (const limit of ENFORCED_LIMITS) {
     const ability = LIMIT_ABILITIES[limit];

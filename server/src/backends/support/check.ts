@@ -5,6 +5,7 @@ import {
   SandboxSpecSchema,
   SnapshotIdSchema,
   SomeLimitsSchema,
+  VolumeIdSchema,
   type Limits,
   type SandboxSpec,
 } from '@cay/sdk/protocol';
@@ -25,6 +26,14 @@ export function requireSnapshotId(id: string): void {
   throw new CayError(
     'invalid_argument',
     `${JSON.stringify(String(id).slice(0, 64))} is not a snapshot id: must be "snap_" and 20 characters of a-z and 0-9`,
+  );
+}
+
+export function requireVolumeId(id: string): void {
+  if (VolumeIdSchema.safeParse(id).success) return;
+  throw new CayError(
+    'invalid_argument',
+    `${JSON.stringify(String(id).slice(0, 64))} is not a volume id: must be "vol_" and 20 characters of a-z and 0-9`,
   );
 }
 

@@ -54,6 +54,8 @@ const QUOTAS: Record<string, readonly [what: string, kind: Kind]> = {
   diskBytes: ['disk', 'size'],
   snapshots: ['snapshots', 'number'],
   snapshotBytes: ['snapshots on disk', 'size'],
+  volumes: ['volumes', 'number'],
+  volumeBytes: ['volumes on disk', 'size'],
   uploadBytes: ['uploads', 'size'],
   logBytes: ['command logs', 'size'],
   webhooks: ['webhooks', 'number'],

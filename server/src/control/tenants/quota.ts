@@ -13,6 +13,8 @@ const WORDS: Record<keyof Quota, string> = {
   pids: 'processes',
   snapshots: 'snapshots',
   snapshotBytes: 'bytes of snapshots and memory images',
+  volumes: 'volumes',
+  volumeBytes: 'bytes of volumes',
   uploadBytes: 'bytes of uploads and imports',
   logBytes: 'bytes of command logs',
   webhooks: 'webhooks',
@@ -28,6 +30,8 @@ const WORDS: Record<keyof Quota, string> = {
 const HINTS: Partial<Record<keyof Quota, string>> = {
   snapshots: 'remove snapshots that are not needed, let a retention do it, or have the quota raised',
   snapshotBytes: 'remove snapshots that are not needed, let a retention do it, or have the quota raised',
+  volumes: 'remove volumes that are not needed, or have the quota raised',
+  volumeBytes: 'remove volumes that are not needed, ask for a smaller size, or have the quota raised',
   uploadBytes: 'wait for what is under way, send less, or have the quota raised',
   logBytes: 'end commands that are left running and write much, or have the quota raised',
   webhooks: 'remove one first, or have the quota raised',

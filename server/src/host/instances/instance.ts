@@ -26,6 +26,7 @@ import type { Cgroup, CgroupLimits, CgroupReading } from '../cgroups/cgroup.ts';
 import type { Container, IdMapping, Runtime } from '../runtimes/runtime.ts';
 import { ImageOriginSchema } from '../templates/template.ts';
 import type { HostResources } from '../host-resources.ts';
+import { InstanceMountSchema, mountsOf } from './instance-mount.ts';
 import { GUEST_FILE, keepGuest } from './kept-guest.ts';
 
 const InstanceFactsSchema = z.object({
@@ -39,6 +40,8 @@ const InstanceFactsSchema = z.object({
   binds: z.array(z.object({ source: z.string(), target: z.string(), readOnly: z.boolean() })),
   /** The image that the template is, if it is one. */
   image: ImageOriginSchema.optional(),
+  /** What is mounted beside its tree. */
+  mounts: z.array(InstanceMountSchema).optional(),
   readOnlyRoot: z.boolean(),
   openFiles: z.int(),
   bootId: z.string(),
@@ -160,6 +163,7 @@ export async function launchInstance(
       socketDir: run,
       guestBinary: guest,
       binds: facts.binds,
+      mounts: await mountsOf(resources, facts.mounts ?? []),
       cgroup,
       hostname: instance.hostname,
       openFiles: facts.openFiles,

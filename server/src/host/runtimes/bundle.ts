@@ -5,7 +5,7 @@
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Container, IdMapping } from './runtime.ts';
+import type { Container, ContainerMount, IdMapping } from './runtime.ts';
 import type { Seccomp } from './seccomp.ts';
 
 /** Path of the guest binary inside. */
@@ -219,10 +219,30 @@ function mounts(container: Bundled, traits: BundleTraits): Mount[] {
     // Otherwise it is part of the root, bounded like the rest of the disk and kept by snapshots.
     ...(container.readOnlyRoot ? [tmpfs('/tmp', ['nosuid', 'nodev', 'mode=1777'])] : []),
     ...container.binds.map(({ source, target, readOnly }) => bind(source, target, [readOnly ? 'ro' : 'rw'])),
+    ...furtherMounts(container),
     bind(container.socketDir, SOCKET_DIR, ['ro', 'noexec']),
     ...(memoryPath === undefined ? [] : [bind(memoryPath, join(SOCKET_DIR, 'cgroup'), ['ro', 'noexec'])]),
     bind(container.guestBinary, GUEST_PATH, ['ro']),
   ];
+}
+
+/** Path on the host where a further directory is mounted for this runtime process alone. */
+export function furtherMount({ bundleDir }: Pick<Container, 'bundleDir'>, index: number): string {
+  return join(bundleDir, 'mounts', String(index));
+}
+
+function furtherMounts(container: Bundled): Mount[] {
+  return (container.mounts ?? []).map((mount: ContainerMount, index) =>
+    mount.kind === 'directory'
+      ? bind(furtherMount(container, index), mount.target, [mount.readOnly ? 'ro' : 'rw'])
+      : tmpfs(mount.target, [
+          'nosuid',
+          'nodev',
+          ...(mount.noexec ? ['noexec'] : []),
+          `mode=${mount.mode}`,
+          ...(mount.sizeBytes === undefined ? [] : [`size=${mount.sizeBytes}`]),
+        ]),
+  );
 }
 
 /** A kernel of its own counts and shows only what is the sandbox's. */

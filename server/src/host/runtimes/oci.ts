@@ -15,6 +15,7 @@ import { isAlive, openFilesHardLimit } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
 import {
   buildBundle,
+  furtherMount,
   limitsOf,
   rootMount,
   userNamespace,
@@ -24,7 +25,7 @@ import {
 import { parseVersion } from './parse-version.ts';
 import { probeContainer } from './probe-container.ts';
 import { requireReadableAccounts } from './readable-accounts.ts';
-import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
+import type { Checkpoints, Container, ContainerMount, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
 import { resourceError } from '../resource-error.ts';
 
 export interface OciOptions {
@@ -92,6 +93,8 @@ const START_TIMEOUT_MS = 30_000;
 const FAILED_PROBE_MS = 30_000;
 /** The helper's exit code when there is no such program. */
 const NOT_RUN = 127;
+/** The helper's exit code when a directory to mount, or to mount on, is not there. */
+const NOT_MOUNTED = 120;
 
 export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   const { stateDir, ids, binary = traits.name, helper = guestBinary() } = options;
@@ -114,6 +117,8 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
       mkdirSync(join(container.socketDir, 'cgroup'), { recursive: true });
     traits.prepare?.(container);
     mkdirSync(rootMount(container), { recursive: true });
+    for (const index of (container.mounts ?? []).keys())
+      mkdirSync(furtherMount(container, index), { recursive: true });
     writeFileSync(join(container.bundleDir, 'config.json'), JSON.stringify(bundle), { mode: 0o600 });
   }
 
@@ -172,6 +177,20 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
       ...['--tree', container.rootDir, '--at', rootMount(container), '--log', log],
       ...(hostId === ids.hostId ? [] : ['--shift', `${ids.hostId}:${hostId}:${size}`]),
       ...(user === undefined ? [] : ['--user', `${hostId}:${size}:${user}`, ...limits]),
+      ...(container.mounts ?? []).flatMap((mount, index) => furtherOf(container, mount, index)),
+    ];
+  }
+
+  /** How the helper mounts a further directory, and makes the directory that it will be mounted on. */
+  function furtherOf(container: Bundled, mount: ContainerMount, index: number): string[] {
+    const point = ['--point', mount.target];
+    if (mount.kind === 'tmpfs') return [...point, '--point-mode', mount.mode];
+    const kind = !mount.shifted ? 'host' : mount.makes ? 'made' : 'shared';
+    return [
+      ...point,
+      ...['--mount', mount.source, '--mount-at', furtherMount(container, index)],
+      ...['--mount-as', `${kind},${mount.readOnly ? 'ro' : 'rw'}`],
+      ...(mount.subpath === undefined ? [] : ['--mount-subpath', mount.subpath]),
     ];
   }
 
@@ -341,6 +360,12 @@ function startError(
     );
   }
   const said = words || (error as Error).message;
+  if (error instanceof RunError && error.exitCode === NOT_MOUNTED)
+    return new CayError('failed_precondition', said, {
+      cause: error,
+      hint: 'a mount needs directories on both sides, and no symlink may lead to them',
+      details: { reason: 'mount' },
+    });
   return resourceError(
     'unavailable',
     { kind: 'container', name },

@@ -19,10 +19,29 @@ export interface Container {
   guestBinary: string;
   /** Host directories that the template mounts into the container, such as `/usr`. */
   binds: { source: string; target: string; readOnly: boolean }[];
+  /** Volumes, memory and directories of the host. */
+  mounts?: readonly ContainerMount[];
   cgroup: Cgroup;
   hostname: string;
   openFiles: number;
 }
+
+/** Something that is mounted beside the root filesystem. */
+export type ContainerMount =
+  | {
+      kind: 'directory';
+      /** On the host. */
+      source: string;
+      /** The directory below it that is mounted. No symlink is followed to it. */
+      subpath?: string | undefined;
+      target: string;
+      readOnly: boolean;
+      /** Its files are stored as those of the root filesystem, and shifted with them. */
+      shifted: boolean;
+      /** A missing subpath is made. */
+      makes: boolean;
+    }
+  | { kind: 'tmpfs'; target: string; sizeBytes?: number | undefined; mode: string; noexec: boolean };
 
 export interface RuntimeProbe {
   available: boolean;
