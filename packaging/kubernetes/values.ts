@@ -119,6 +119,7 @@ export const NO_VALUES: Partial<Record<SettingName, string>> = {
   dockerHost: 'of the Docker backend',
   dockerImage: 'of the Docker backend',
   allowProcess: 'of the local backend',
+  allowHostPath: 'of the local backend',
   memoryOvercommit: 'of the local backend',
   diskOvercommit: 'of the local backend',
   memoryReserve: 'of the local backend',

@@ -6,5 +6,6 @@ export { Process, type Output } from './process.ts';
 export { Sandbox, type Command, type ListOptions, type LogsOptions } from './sandbox.ts';
 export { Secrets } from './secrets.ts';
 export { describeTools, ToolBox, type ToolOptions } from './tools.ts';
+export { Volume } from './volume.ts';
 export type { WaitOptions } from './wait.ts';
 export { bytesOf, connect, DEFAULT_URL, type ConnectOptions, type Transport } from './transport.ts';

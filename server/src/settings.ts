@@ -43,6 +43,7 @@ export type BackendName = (typeof BACKEND_NAMES)[number];
 
 const LOG_LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 const PULL_POLICIES = ['Always', 'IfNotPresent', 'Never'] as const;
+const HOST_PATH = /^\/[^,]{1,1024}$/;
 const IMAGE_PATTERN = /^[A-Za-z0-9._/:@*-]{1,512}$/;
 const RUNTIME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 const MAX_PROBE_SECONDS = 99_999;
@@ -328,6 +329,13 @@ const policy = {
     value: 'patterns',
     help: `the images that may be asked for, such as python:*; ${LISTED}`,
     usually: 'all',
+    repeat: true,
+  }),
+  allowHostPath: setting(listOf(HOST_PATH, 'an absolute path'), {
+    group: 'policy',
+    value: 'paths',
+    help: `directories of the host that sandboxes may mount read-only, or with :rw after them to write; ${LISTED}`,
+    usually: 'none',
     repeat: true,
   }),
   defaultLimit: setting(gathered(defaultsIn), {

@@ -61,7 +61,10 @@ export function volumeCases(suite: Suite): void {
 
   suite.case('several sandboxes share it, and agree on owners', ['volumes'], async () => {
     const id = await volume();
-    const [one, other] = await Promise.all([suite.box({ mounts: [at(id)] }), suite.box({ mounts: [at(id)] })]);
+    const [one, other] = await Promise.all([
+      suite.box({ mounts: [at(id)] }),
+      suite.box({ mounts: [at(id)] }),
+    ]);
     await one.write('/data/a', 'first');
     expect(await text(other, '/data/a')).toBe('first');
     await other.write('/data/a', 'second, which is longer');
@@ -106,7 +109,10 @@ export function volumeCases(suite: Suite): void {
     const id = await volume();
     const guest = await (async () => {
       const sandbox = suite.id();
-      await suite.backend.ensure(sandbox, suite.spec({ readOnlyRoot: true, mounts: [at(id, { path: '/tmp/data' })] }));
+      await suite.backend.ensure(
+        sandbox,
+        suite.spec({ readOnlyRoot: true, mounts: [at(id, { path: '/tmp/data' })] }),
+      );
       return suite.backend.connect(sandbox);
     })();
     await guest.files('user').write('/tmp/data/x', Buffer.from('y'));
@@ -132,7 +138,12 @@ export function volumeCases(suite: Suite): void {
     for (const subpath of ['out', 'up', 'up/etc', 'inside', 'out/ssl']) {
       const sandbox = suite.id();
       const spec = suite.spec({ mounts: [at(id, { subpath })] });
-      await rejects(suite.backend.ensure(sandbox, spec), 'failed_precondition', 'invalid_argument', 'unavailable');
+      await rejects(
+        suite.backend.ensure(sandbox, spec),
+        'failed_precondition',
+        'invalid_argument',
+        'unavailable',
+      );
       expect((await suite.backend.observe(sandbox)).phase, subpath).toBe('absent');
     }
   });
@@ -154,35 +165,42 @@ export function volumeCases(suite: Suite): void {
     await rejects(keeping().createVolume(volumeId(), { sizeBytes: 32 * MiB }), 'unsupported');
   });
 
-  suite.case('a snapshot keeps what it had, and a clone goes its own way', ['volumes', 'volumeCopies'], async () => {
-    const id = await volume();
-    const box = await suite.box({ mounts: [at(id)] });
-    await box.write('/data/note', 'then');
-    const snapshot = await volume({ from: id, readOnly: true });
-    await box.write('/data/note', 'now');
-    const clone = await volume({ from: id });
-    const back = await volume({ from: snapshot });
-    await box.write('/data/note', 'later');
-    const others = await suite.box({
-      mounts: [
-        at(snapshot, { path: '/then', readOnly: true }),
-        at(clone, { path: '/now' }),
-        at(back, { path: '/back' }),
-      ],
-    });
-    expect(await text(others, '/then/note')).toBe('then');
-    expect(await text(others, '/now/note')).toBe('now');
-    expect(await text(others, '/back/note')).toBe('then');
-    await others.write('/now/note', 'own');
-    await others.write('/back/note', 'own');
-    expect(await text(box, '/data/note')).toBe('later');
-    await rejects(others.root.write('/then/note', Buffer.from('no')), 'permission_denied');
-  });
+  suite.case(
+    'a snapshot keeps what it had, and a clone goes its own way',
+    ['volumes', 'volumeCopies'],
+    async () => {
+      const id = await volume();
+      const box = await suite.box({ mounts: [at(id)] });
+      await box.write('/data/note', 'then');
+      const snapshot = await volume({ from: id, readOnly: true });
+      await box.write('/data/note', 'now');
+      const clone = await volume({ from: id });
+      const back = await volume({ from: snapshot });
+      await box.write('/data/note', 'later');
+      const others = await suite.box({
+        mounts: [
+          at(snapshot, { path: '/then', readOnly: true }),
+          at(clone, { path: '/now' }),
+          at(back, { path: '/back' }),
+        ],
+      });
+      expect(await text(others, '/then/note')).toBe('then');
+      expect(await text(others, '/now/note')).toBe('now');
+      expect(await text(others, '/back/note')).toBe('then');
+      await others.write('/now/note', 'own');
+      await others.write('/back/note', 'own');
+      expect(await text(box, '/data/note')).toBe('later');
+      await rejects(others.root.write('/then/note', Buffer.from('no')), 'permission_denied');
+    },
+  );
 
   suite.case('a snapshot is not mounted to be written', ['volumes', 'volumeCopies'], async () => {
     const snapshot = await volume({ from: await volume(), readOnly: true });
     await rejects(suite.backend.validate(suite.spec({ mounts: [at(snapshot)] })), 'failed_precondition');
-    await rejects(keeping().createVolume(volumeId(), { sizeBytes: null, readOnly: true }), 'invalid_argument');
+    await rejects(
+      keeping().createVolume(volumeId(), { sizeBytes: null, readOnly: true }),
+      'invalid_argument',
+    );
   });
 
   suite.case('volumes are removed in any order', ['volumes', 'volumeCopies'], async () => {
@@ -229,11 +247,12 @@ export function volumeCases(suite: Suite): void {
     await box.files.symlink('/data/link', 'dir/note');
     const archive = await gather(keeping().exportVolume(id));
     const names = execFileSync('tar', ['-t'], { input: archive, encoding: 'utf8' }).trim().split('\n');
-    expect(names.map((name) => name.replace(/^\.\//, '').replace(/\/$/, '')).filter(Boolean).sort()).toEqual([
-      'dir',
-      'dir/note',
-      'link',
-    ]);
+    expect(
+      names
+        .map((name) => name.replace(/^\.\//, '').replace(/\/$/, ''))
+        .filter(Boolean)
+        .sort(),
+    ).toEqual(['dir', 'dir/note', 'link']);
     const copy = volumeId();
     await keeping().importVolume(copy, { sizeBytes: null }, pieces(archive));
     const other = await suite.box({ mounts: [at(copy)] });
@@ -284,7 +303,9 @@ export function volumeCases(suite: Suite): void {
     const box = await suite.box({ mounts });
     const other = await suite.box({ mounts });
     await box.write('/data/log', 'one\n');
-    await box.start('exec 3>>/data/log; while :; do [ -e /tmp/go ] && { echo two >&3; rm /tmp/go; }; sleep 0.1; done');
+    await box.start(
+      'exec 3>>/data/log; while :; do [ -e /tmp/go ] && { echo two >&3; rm /tmp/go; }; sleep 0.1; done',
+    );
     await suite.ability('memorySnapshots').hibernate(box.id);
     await other.write('/data/other', 'meanwhile');
     const awake = await suite.wake(box.id, { mounts });
@@ -301,7 +322,10 @@ export function volumeCases(suite: Suite): void {
       noexec: false,
       ...more,
     });
-    const mounts = [tmpfs({ sizeBytes: 4 * MiB }), tmpfs({ path: '/var/private', mode: '700', noexec: true })];
+    const mounts = [
+      tmpfs({ sizeBytes: 4 * MiB }),
+      tmpfs({ path: '/var/private', mode: '700', noexec: true }),
+    ];
     const box = await suite.box({ mounts });
     await box.write('/scratch/small', Buffer.alloc(MiB, 1));
     await rejects(box.files.write('/scratch/large', Buffer.alloc(8 * MiB, 1)), 'resource_exhausted');

@@ -21,7 +21,8 @@ const said = (text: string) => expect.stringContaining(text) as string;
 
 describe('flags and verbs', () => {
   it.each([
-    [['run', '-v', 'a:b', 'true'], 'cay cp'],
+    [['exec', '-v', 'a:b', 'true'], 'cay cp'],
+    [['run', '-v', 'a', 'true'], 'NAME:/path'],
     [['run', '-p', '80:80', 'true'], 'cay forward'],
     [['run', '--network', 'host', 'true'], 'none, packages, public, ask'],
     [['ls', '--lable', 'a=b'], 'did you mean --label?'],

@@ -77,7 +77,9 @@ export const HostMountSchema = z
       .string()
       .max(1024)
       .refine((path) => path.startsWith('/') && isPlain(path.slice(1)), 'must be an absolute path')
-      .describe("A directory of the machine, below a path that the operator allows. Symlinks aren't followed."),
+      .describe(
+        "A directory of the machine, below a path that the operator allows. Symlinks aren't followed.",
+      ),
     path: MountPathSchema,
     readOnly: z.boolean().default(true),
   })

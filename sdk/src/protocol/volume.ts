@@ -50,7 +50,9 @@ export const VolumeSchema = z.object({
         readOnly: z.boolean(),
       }),
     )
-    .describe('The sandboxes that have it, whether they run or not. It cannot be removed while there are any.'),
+    .describe(
+      'The sandboxes that have it, whether they run or not. It cannot be removed while there are any.',
+    ),
 });
 export type Volume = z.infer<typeof VolumeSchema>;
 

@@ -40,6 +40,7 @@ import { execRoutes } from './rest/exec.ts';
 import { fileChangeRoutes } from './rest/file-changes.ts';
 import { fileRoutes } from './rest/files.ts';
 import { imageRoutes } from './rest/images.ts';
+import { volumeRoutes } from './rest/volumes.ts';
 import { interpreterRoutes } from './rest/interpreter.ts';
 import { keyRoutes } from './rest/keys.ts';
 import { portRoutes } from './rest/ports.ts';
@@ -158,6 +159,7 @@ export function openApi(options: ApiOptions): Api {
     ...comparisonRoutes(control),
     ...templateRoutes(control),
     ...imageRoutes(control),
+    ...volumeRoutes(control),
     ...execRoutes(control),
     ...commandRoutes(control),
     ...interpreterRoutes(control),

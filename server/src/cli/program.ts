@@ -42,6 +42,7 @@ const VERBS = {
   start: async () => (await import('./verbs/start.ts')).startVerb,
   rm: async () => (await import('./verbs/rm.ts')).rmVerb,
   image: async () => (await import('./verbs/image.ts')).imageVerb,
+  volume: async () => (await import('./verbs/volume.ts')).volumeVerb,
   template: async () => (await import('./verbs/template.ts')).templateVerb,
   project: async () => (await import('./verbs/project.ts')).projectVerb,
   quota: async () => (await import('./verbs/quota.ts')).quotaVerb,

@@ -49,6 +49,7 @@ import type { ToolVerbs } from './tools/tool.ts';
 import type { TemplateVerbs } from './templates/template.ts';
 import type { KeyVerbs } from './tenants/key-verbs.ts';
 import type { Principal } from './tenants/principal.ts';
+import type { VolumeVerbs } from './volumes/volume.ts';
 import type { TokenEpochRecords } from '../records/tables/token-epochs.ts';
 import type { ProjectVerbs } from './tenants/project-verbs.ts';
 
@@ -98,6 +99,7 @@ export interface Control
   readonly builds: Builds;
   readonly interpreter: InterpreterVerbs;
   readonly images: ImageVerbs;
+  readonly volumes: VolumeVerbs;
   readonly tools: ToolVerbs;
   readonly network: NetworkVerbs;
   readonly secrets: SecretVerbs;

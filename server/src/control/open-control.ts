@@ -36,6 +36,7 @@ import { openReconciling } from './recovery/reconcile.ts';
 import { finishForks, undoForks } from './recovery/recover-forks.ts';
 import { recoverSandboxes } from './recovery/recover-sandboxes.ts';
 import { recoverSnapshots } from './recovery/recover-snapshots.ts';
+import { recoverVolumes } from './recovery/recover-volumes.ts';
 import { openSettler } from './recovery/settle-sandbox.ts';
 import { sweepVerbs } from './recovery/sweep.ts';
 import { createVerb } from './sandboxes/create-sandbox.ts';
@@ -68,6 +69,7 @@ import { openBuilds } from './templates/builds/builds.ts';
 import { templateVerbs } from './templates/template-verbs.ts';
 import { keyVerbs } from './tenants/key-verbs.ts';
 import { projectVerbs } from './tenants/project-verbs.ts';
+import { volumeVerbs } from './volumes/volume-verbs.ts';
 
 export type { Control } from './control.ts';
 export type { ControlOptions } from './control-options.ts';
@@ -177,6 +179,7 @@ async function recover(parts: Parts): Promise<void> {
   const forks = await undoForks(parts);
   await recoverSandboxes(parts);
   await recoverSnapshots(parts);
+  await recoverVolumes(parts);
   finishForks(parts, forks);
 }
 
@@ -218,6 +221,7 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     lease: pausing.lease,
     ...templateVerbs(parts),
     images: imageVerbs(parts),
+    volumes: volumeVerbs(parts),
     ...(await tenantVerbs({ ...parts, webhooks })),
     ...operatorVerbs({ ...parts, webhooks }, options),
   };

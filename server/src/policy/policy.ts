@@ -95,7 +95,13 @@ export function openPolicy(settings: PolicySettings = {}): Policy {
     }
     Object.assign(defaults, { [limit]: value });
   }
-  return { ...(runtimes && { runtimes }), ...(images && { images }), ...(hostPaths && { hostPaths }), defaults, maxima };
+  return {
+    ...(runtimes && { runtimes }),
+    ...(images && { images }),
+    ...(hostPaths && { hostPaths }),
+    defaults,
+    maxima,
+  };
 }
 
 /** The policy without any settings. */

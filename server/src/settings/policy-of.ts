@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { CayError } from '@cay/sdk/protocol';
+import { parseHostPath } from '../policy/allow-host-path.ts';
 import { allowsRuntime, UNISOLATED } from '../policy/allow-runtime.ts';
 import { openPolicy, type Policy } from '../policy/policy.ts';
 import type { SettingName, Settings } from '../settings.ts';
@@ -12,6 +13,7 @@ type PolicySettings = Pick<
   | 'runtime'
   | 'allowRuntime'
   | 'allowImage'
+  | 'allowHostPath'
   | 'allowProcess'
   | 'defaultLimit'
   | 'maxLimit'
@@ -29,6 +31,7 @@ export function policyOf({
     runtime,
     allowRuntime,
     allowImage,
+    allowHostPath,
     allowProcess,
     defaultLimit: defaults,
     maxLimit: maxima,
@@ -36,6 +39,7 @@ export function policyOf({
   const policy = openPolicy({
     ...(allowRuntime?.length && { runtimes: allowRuntime }),
     ...(allowImage?.length && { images: allowImage }),
+    ...(allowHostPath?.length && { hostPaths: allowHostPath.map(parseHostPath) }),
     allowProcess,
     defaults,
     maxima: { ...machineMaxima(settings), ...maxima },

@@ -40,6 +40,7 @@ const VALUES: Partial<Record<SettingName, string>> = {
   kubernetesLeaseSeconds: '90',
   kubernetesServerLabels: 'app=x',
   kubernetesStorage: '5Gi',
+  allowHostPath: '/srv/data:rw',
   registryMirror: 'docker.io=mirror.example.com',
   defaultLimit: 'pids=64',
   maxLimit: 'pids=128,memory=8g',

@@ -41,6 +41,7 @@ const QUERIES: Record<string, string> = {
   unpackFiles: '?path=/tmp/unpacked',
   diffSandbox: '?from=now',
   exportFiles: '?path=/tmp',
+  importVolume: '?name=imported',
 };
 
 const BODIES: Record<string, unknown> = {
@@ -79,6 +80,8 @@ const BODIES: Record<string, unknown> = {
   addNetworkRules: { allow: ['api.example.org:443'] },
   answerNetworkApproval: { verdict: 'deny' },
   setSecret: { value: 'a value' },
+  createVolume: { name: 'new' },
+  importVolume: '',
   saveTemplate: { snapshot: 1 },
 };
 
@@ -103,6 +106,7 @@ export function operationsOf(document: Document): Operation[] {
           .replace('{key}', 'key_unknown')
           .replace('{webhook}', 'whk_unknown')
           .replace('{snapshot}', `snap_${'0'.repeat(20)}`)
+          .replace('{volume}', 'unknown')
           .replace('{context}', 'unknown')
           .replace('{approval}', 'apr_unknown')
           .replace('{name}', 'unknown')

@@ -62,7 +62,14 @@ export async function lookAtEngine(
     'memorySnapshots',
     'Docker keeps no processes without the experimental CRIU, and gVisor not through Docker',
   );
-  for (const ability of ['volumes', 'volumeSize', 'volumeCopies', 'volumeSubpath', 'tmpfs', 'hostPaths'] as const)
+  for (const ability of [
+    'volumes',
+    'volumeSize',
+    'volumeCopies',
+    'volumeSubpath',
+    'tmpfs',
+    'hostPaths',
+  ] as const)
     lacks(ability, 'the Docker backend does not mount anything yet');
   const disk = await whyNoDiskLimit(client, info, options);
   if (disk !== undefined) lacks('diskLimit', disk);

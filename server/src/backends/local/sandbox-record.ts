@@ -20,7 +20,7 @@ import { z } from 'zod';
 import { ImageOriginSchema } from '../../host/templates/template.ts';
 import type { Observation } from '../backend.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
-import { openJsonRecords, type JsonRecords } from '../../lib/json-records.ts';
+import { openJsonRecords, type JsonRecords } from '../../host/json-records.ts';
 import { hasOpenEnv, withOpenedEnv, withSealedEnv } from './sealed-env.ts';
 
 /**

@@ -13,7 +13,7 @@ import {
 import { z } from 'zod';
 import type { SnapshotFacts } from '../backend.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
-import { openJsonRecords, type JsonRecords } from '../../lib/json-records.ts';
+import { openJsonRecords, type JsonRecords } from '../../host/json-records.ts';
 import { hasOpenEnv, withOpenedEnv, withSealedEnv } from './sealed-env.ts';
 import { FootingSchema } from './sandbox-record.ts';
 

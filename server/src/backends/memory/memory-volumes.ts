@@ -65,7 +65,9 @@ export function memoryVolumes(
   /** What a mount shows, which is made where it may be. */
   function rootOf(mount: Mount): Pick<Mounted, 'root' | 'tree' | 'readOnly'> {
     if (mount.type !== 'volume') {
-      const tree = fileTree(newDirectory({ uid: 0, gid: 0 }, mount.type === 'tmpfs' ? parseInt(mount.mode, 8) : 0o755));
+      const tree = fileTree(
+        newDirectory({ uid: 0, gid: 0 }, mount.type === 'tmpfs' ? parseInt(mount.mode, 8) : 0o755),
+      );
       if (mount.type === 'tmpfs') tree.limitBytes = mount.sizeBytes ?? null;
       return { root: tree.root, tree, readOnly: mount.type === 'host' && mount.readOnly };
     }
@@ -135,7 +137,10 @@ export function memoryVolumes(
         if (mount.type !== 'volume') continue;
         const { readOnly } = get(mount.volume as VolumeId);
         if (readOnly && !mount.readOnly)
-          throw new CayError('failed_precondition', `Cannot mount "${mount.volume}" to be written: it is a snapshot`);
+          throw new CayError(
+            'failed_precondition',
+            `Cannot mount "${mount.volume}" to be written: it is a snapshot`,
+          );
       }
     },
 
@@ -165,7 +170,10 @@ function descend(root: Directory, path: string, makes: boolean): Directory {
   for (const name of partsOf(path)) {
     const next = here.entries.get(name) ?? (makes ? newDirectory(here, here.mode) : undefined);
     if (next?.type !== 'directory')
-      throw new CayError('failed_precondition', `Cannot mount something at "${path}": "${name}" is no directory`);
+      throw new CayError(
+        'failed_precondition',
+        `Cannot mount something at "${path}": "${name}" is no directory`,
+      );
     here.entries.set(name, next);
     here = next;
   }

@@ -23,6 +23,8 @@ const FLAGS: Record<string, readonly [flag: string, kind: Kind]> = {
   workdir: ['--workdir', 'text'],
   user: ['--user', 'text'],
   ports: ['--port', 'text'],
+  mounts: ['--volume', 'text'],
+  sizeBytes: ['--size', 'size'],
   state: ['--state', 'text'],
   cpus: ['--cpus', 'number'],
   memoryBytes: ['--memory', 'size'],

@@ -1,13 +1,14 @@
 /** What to use in place of flags and verbs that other tools have and Cay does not. */
-const COPY = 'sandboxes have no mounts: copy files in with "cay cp ./dir SANDBOX:/home/user/dir"';
+const MOUNT =
+  '"cay create" and "cay run" mount a volume with -v NAME:/path; "cay cp ./dir SANDBOX:/home/user/dir" copies files in';
 const PORT =
   'expose a port with "cay create --port 8000" or "cay port add SANDBOX 8000"; "cay forward" brings it here';
 const NETWORK = '--network none, packages or public says what a sandbox reaches, and --allow adds to it';
 
 const FLAGS: Record<string, string> = {
-  '-v': COPY,
-  '--volume': COPY,
-  '--mount': COPY,
+  '-v': MOUNT,
+  '--volume': MOUNT,
+  '--mount': MOUNT,
   '-p': PORT,
   '--publish': PORT,
   '--port': PORT,
@@ -49,6 +50,7 @@ const VERBS: Record<string, string> = {
   ssh: '"cay shell SANDBOX"',
   templates: '"cay template ls"',
   top: '"cay stats" shows what sandboxes use, "cay ps SANDBOX" the commands of one',
+  volumes: '"cay volume ls"',
   unpause: '"cay resume SANDBOX"',
 };
 

@@ -2,7 +2,10 @@
 import type { CreateSandboxInput, NamedPolicy, NetworkPolicy, NetworkRule } from '@cay/sdk/client';
 import { Option, type Command } from 'commander';
 import { usageError } from './failure.ts';
+import { parseTmpfs, parseVolume } from './mount-options.ts';
 import { pairs, parseCount, parseCpus, parseSize } from './units.ts';
+
+type Mounts = NonNullable<CreateSandboxInput['mounts']>;
 
 export interface SandboxOptions {
   template?: string;
@@ -19,6 +22,8 @@ export interface SandboxOptions {
   disk?: number;
   pids?: number;
   readOnly?: boolean;
+  volume?: Mounts;
+  tmpfs?: Mounts;
   network?: NamedPolicy;
   allow?: string[];
   deny?: string[];
@@ -88,6 +93,16 @@ export function withSandboxOptions(command: Command): Command {
     .option('--disk <size>', 'disk, such as 5g', parseSize)
     .option('--pids <number>', 'processes and threads', parseCount)
     .option('--read-only', 'only /tmp, /run and /dev/shm can be written')
+    .option(
+      '-v, --volume <mount>',
+      'a volume as NAME:/path[:ro][,subpath=DIR], or a directory of the host as /dir:/path[:rw]; may be repeated',
+      (text: string, before: Mounts | undefined) => [...(before ?? []), parseVolume(text)],
+    )
+    .option(
+      '--tmpfs <mount>',
+      'memory as a directory, such as /scratch:size=64m,mode=1777; may be repeated',
+      (text: string, before: Mounts | undefined) => [...(before ?? []), parseTmpfs(text)],
+    )
     .addOption(
       new Option('--network <policy>', "what it reaches outside (default: the server's)").choices(POLICIES),
     )
@@ -117,6 +132,9 @@ export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
     ...(options.user !== undefined && { user: options.user }),
     ...(options.readOnly && { readOnlyRoot: true }),
     ...networkOf(options),
+    ...((options.volume || options.tmpfs) && {
+      mounts: [...(options.volume ?? []), ...(options.tmpfs ?? [])],
+    }),
     limits: {
       ...(options.cpus !== undefined && { cpus: options.cpus }),
       ...(options.memory !== undefined && { memoryBytes: options.memory }),

@@ -1,7 +1,7 @@
 import { atSnapshot } from '../lib/at-snapshot.ts';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
-import { print, printJson } from '../lib/output.ts';
+import { note, print, printJson } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { pairs, parseCount } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
@@ -40,5 +40,8 @@ export const forkVerb: Verb = (program) => {
     const children = await atSnapshot(ref, () => sandbox.fork(number, request));
     if (options.json) return printJson(children.map(({ info }) => info));
     for (const { info } of children) print(info.name ?? info.id);
+    const volumes = sandbox.info.mounts.filter(({ type }) => type !== 'tmpfs');
+    if (volumes.length > 0)
+      note(`they share with it what is mounted: ${volumes.map(({ path }) => path).join(', ')}`);
   });
 };

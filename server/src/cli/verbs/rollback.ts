@@ -21,6 +21,9 @@ export const rollbackVerb: Verb = (program) => {
       );
       if (options.json) return printJson({ sandbox: info, kept });
       print(info.name ?? info.id);
+      const volumes = info.mounts.filter(({ type }) => type !== 'tmpfs');
+      if (volumes.length > 0)
+        note(`what is mounted stays as it is now: ${volumes.map(({ path }) => path).join(', ')}`);
       if (kept)
         note(`its state before is ${kept.id}; "cay rollback ${info.name ?? info.id} ${kept.id}" undoes this`);
     },

@@ -36,7 +36,7 @@ export async function collectValidationErrors(
     if (error) found.push({ error, field });
     return error === undefined;
   };
-  const { runtime, ...rest } = spec;
+  const { runtime, mounts, ...rest } = spec;
   let plain: SandboxSpec = { ...rest, readOnlyRoot: false, limits: { ...spec.limits, ...NO_LIMITS } };
   if (!(await tryField('template', plain))) {
     plain = { ...plain, template: 'base' };
@@ -44,6 +44,7 @@ export async function collectValidationErrors(
     if (await errorOf(plain)) return [{ error: whole }];
   }
   if (runtime !== undefined) await tryField('runtime', { ...plain, runtime });
+  if (mounts) await tryField('mounts', { ...plain, mounts });
   if (spec.readOnlyRoot) await tryField('readOnlyRoot', { ...plain, readOnlyRoot: true });
   for (const limit of ENFORCED_LIMITS) {
     const limits = { ...plain.limits, [limit]: spec.limits[limit] };

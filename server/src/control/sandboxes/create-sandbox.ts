@@ -136,7 +136,7 @@ export function createVerb({
     { exactly, idempotencyKey }: CreateOptions,
   ) {
     const asked = from ? request : await pinImage(backend, request, exactly);
-    const spec = await planning.specOf(asked, from, exactly);
+    const spec = await planning.specOf(principal, asked, from, exactly);
     await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });
     await backend.validate(spec);
     const network = await planning.networkOf(principal, request, from);

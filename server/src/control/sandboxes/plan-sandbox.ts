@@ -14,6 +14,7 @@ import { ENFORCED_LIMITS, LIMIT_ABILITIES } from '../../policy/limit-abilities.t
 import { usualLimits } from '../../policy/policy.ts';
 import { choosePlatform, hasPlatforms } from '../placement/placement.ts';
 import type { Core } from '../core.ts';
+import { resolveMounts } from '../volumes/volume-mounts.ts';
 import { noMemory } from '../snapshots/memory-errors.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Principal } from '../tenants/principal.ts';
@@ -35,9 +36,14 @@ export interface Planning {
   originOf(principal: Principal, request: CreateSandbox): Promise<SnapshotRow | undefined>;
   /**
    * With `exactly` the request's user and workdir are used even when they equal the defaults. Rejects for a
-   * platform that does not exist, or that the snapshot is not on.
+   * platform that does not exist, or that the snapshot is not on, and for a volume that does not exist.
    */
-  specOf(request: CreateSandbox, from: SnapshotRow | undefined, exactly?: boolean): Promise<SandboxSpec>;
+  specOf(
+    principal: Principal,
+    request: CreateSandbox,
+    from: SnapshotRow | undefined,
+    exactly?: boolean,
+  ): Promise<SandboxSpec>;
   timeoutOf(request: CreateSandbox): number | null;
   /**
    * A sandbox made from a snapshot has the policy of the snapshot, and one from a template that of the template or
@@ -101,9 +107,12 @@ export function openPlanning({
     return snapshot;
   };
 
-  const specOf: Planning['specOf'] = async (request, from, exactly = false) => {
+  const specOf: Planning['specOf'] = async ({ project }, request, from, exactly = false) => {
     const { template, runtime, cmd, env, workdir, user, limits, readOnlyRoot } = request;
     const platform = platformFor(request, from);
+    // A snapshot that was imported may name volumes of others.
+    const wanted = request.mounts ?? from?.spec.mounts ?? [];
+    const mounts = await resolveMounts(records, { project, platform }, wanted);
     const own = {
       template,
       env,
@@ -113,10 +122,11 @@ export function openPlanning({
       ...(runtime !== undefined && { runtime }),
       ...(platform !== undefined && { platform }),
       ...(cmd && { cmd }),
+      ...(mounts.length > 0 && { mounts }),
     };
     if (!from) return { ...own, limits: await limitsFor(limits, platform) };
     // A field with its default value is as it was in the snapshot.
-    const { platform: _platform, ...spec } = from.spec;
+    const { platform: _platform, mounts: _mounts, ...spec } = from.spec;
     return {
       ...spec,
       ...own,

@@ -42,7 +42,7 @@ export function validateVerb({
           return await task();
         } catch (error) {
           if (!isCayError(error)) throw error;
-          add(error, field);
+          add(error, error.details['what'] === 'volume' ? 'mounts' : field);
           return undefined;
         }
       }
@@ -62,7 +62,7 @@ export function validateVerb({
       const from = await attempt(request.snapshot === undefined ? 'template' : 'snapshot', () =>
         planning.originOf(principal, request),
       );
-      const spec = await attempt('platform', () => planning.specOf(request, from));
+      const spec = await attempt('platform', () => planning.specOf(principal, request, from));
       if (!spec) return answer(null);
       await attempt('runtime', () => planning.requireAllowed(principal, { spec: { ...spec, limits: {} } }));
       for (const [limit, value] of Object.entries(spec.limits)) {

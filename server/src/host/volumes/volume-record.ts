@@ -1,6 +1,6 @@
 import { VolumeIdSchema, type VolumeId } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import { openJsonRecords, type JsonRecords } from '../../lib/json-records.ts';
+import { openJsonRecords, type JsonRecords } from '../json-records.ts';
 
 /**
  * What the store remembers of a volume.

@@ -254,4 +254,28 @@ export const POSTGRES_SCHEMA: readonly string[] = [
   ALTER TABLE sandboxes ADD COLUMN template_network TEXT;
   ALTER TABLE snapshots ADD COLUMN template_network TEXT;
   `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
+  `
+  CREATE TABLE volumes (
+    id TEXT PRIMARY KEY,
+    project TEXT NOT NULL REFERENCES projects(id),
+    name TEXT NOT NULL,
+    platform TEXT,
+    state TEXT NOT NULL,
+    read_only BIGINT NOT NULL,
+    size_bytes BIGINT,
+    counted_bytes BIGINT NOT NULL,
+    origin TEXT,
+    labels TEXT NOT NULL,
+    created_at BIGINT NOT NULL
+  );
+  CREATE UNIQUE INDEX volumes_name ON volumes (project, name);
+  CREATE TABLE volume_mounts (
+    volume TEXT NOT NULL REFERENCES volumes(id),
+    sandbox TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    read_only BIGINT NOT NULL,
+    PRIMARY KEY (sandbox, path)
+  );
+  CREATE INDEX volume_mounts_volume ON volume_mounts (volume);
+  `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
 ];

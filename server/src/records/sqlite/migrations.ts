@@ -244,4 +244,28 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE sandboxes ADD COLUMN template_network TEXT;
   ALTER TABLE snapshots ADD COLUMN template_network TEXT;
   `,
+  `
+  CREATE TABLE volumes (
+    id TEXT PRIMARY KEY,
+    project TEXT NOT NULL REFERENCES projects(id),
+    name TEXT NOT NULL,
+    platform TEXT,
+    state TEXT NOT NULL,
+    read_only INTEGER NOT NULL,
+    size_bytes INTEGER,
+    counted_bytes INTEGER NOT NULL,
+    origin TEXT,
+    labels TEXT NOT NULL,
+    created_at INTEGER NOT NULL
+  ) STRICT;
+  CREATE UNIQUE INDEX volumes_name ON volumes (project, name);
+  CREATE TABLE volume_mounts (
+    volume TEXT NOT NULL REFERENCES volumes(id),
+    sandbox TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    read_only INTEGER NOT NULL,
+    PRIMARY KEY (sandbox, path)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX volume_mounts_volume ON volume_mounts (volume);
+  `,
 ];

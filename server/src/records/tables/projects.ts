@@ -43,6 +43,7 @@ export interface ProjectRecords {
 const HELD: Record<string, string> = {
   sandboxes: 'sandboxes',
   snapshots: 'snapshots',
+  volumes: 'volumes',
   templates: 'templates',
   webhooks: 'webhooks',
   stored_secrets: 'secrets',

@@ -20,6 +20,7 @@ import {
   type Usage,
 } from './sandbox-row.ts';
 import { sealedNetworks } from '../sealing/sealed-network.ts';
+import { insertMounts } from './volumes.ts';
 import type { TableContext } from './table-context.ts';
 
 export interface SandboxRecords {
@@ -111,7 +112,7 @@ export function sandboxTable({ sql, specs, box }: TableContext): SandboxRecords 
          VALUES (${keys.map(() => '?').join(', ')}) ON CONFLICT DO NOTHING`,
         ...keys.map((key) => column(row.id, key, row[key])),
       );
-      if (inserted > 0) return;
+      if (inserted > 0) return insertMounts(sql, row, row.spec.mounts ?? []);
       if (row.name !== null && (await records.byName(row.project, row.name))) {
         throw new CayError('already_exists', `A sandbox named "${row.name}" exists already`, {
           hint: 'choose another name, or pass getOrCreate',

@@ -15,6 +15,7 @@ import { storedSecretTable, type StoredSecretRecords } from './stored-secrets.ts
 import type { TableContext } from './table-context.ts';
 import { templateTable, type TemplateRecords } from './templates.ts';
 import { tokenEpochTable, type TokenEpochRecords } from './token-epochs.ts';
+import { volumeTable, type VolumeRecords } from './volumes.ts';
 import { webhookTable, type WebhookRecords } from './webhooks.ts';
 
 /** All tables but the events. */
@@ -35,6 +36,7 @@ export interface Tables {
   readonly commandKeys: CommandKeyRecords;
   readonly idempotency: IdempotencyRecords;
   readonly webhooks: WebhookRecords;
+  readonly volumes: VolumeRecords;
   readonly platforms: PlatformRecords;
 }
 
@@ -55,6 +57,7 @@ const FACTORIES = {
   commandKeys: commandKeyTable,
   idempotency: idempotencyTable,
   webhooks: webhookTable,
+  volumes: volumeTable,
   platforms: platformTable,
 } as const satisfies { [Name in keyof Tables]: (context: TableContext) => Tables[Name] };
 

@@ -6,8 +6,8 @@ import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import type { ZodType } from 'zod';
-import { readJson, writeFileAtomic } from './atomic-file.ts';
-import { isDiskFull } from './disk-full.ts';
+import { readJson, writeFileAtomic } from '../lib/atomic-file.ts';
+import { isDiskFull } from '../lib/disk-full.ts';
 
 export interface JsonRecords<I extends string, R extends { id: I }> {
   readonly dir: string;
