@@ -7,7 +7,7 @@ const RESERVED = ['/proc', '/sys', '/dev', '/run/cay', '/run/cay-guest'];
 /** Paths that have something reserved below them. */
 const RESERVED_EXACTLY = ['/', '/run'];
 
-const CONTROL = /[\u0000-\u001f\u007f]/;
+const CONTROL = /\p{Cc}/u;
 const isPlain = (path: string) =>
   path.split('/').every((part) => part !== '' && part !== '.' && part !== '..') && !CONTROL.test(path);
 
