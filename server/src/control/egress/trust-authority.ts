@@ -1,81 +1,91 @@
 /**
- * Makes programs of a sandbox trust the installation's authority, where a rule makes the server terminate TLS.
- * Elsewhere they see the real certificates, and nothing is put inside.
+ * Makes programs of a sandbox trust the installation's authority. The server needs that where a rule looks at
+ * requests, and to explain in a page why HTTPS is denied; TLS of everything else is passed on as it is.
+ *
+ * Three files in `/run` and the variables that name them do it. Files that belong to the sandbox stay as they are.
  */
-import { isCayError, type NetworkPolicy, type NetworkRule } from '@cay/sdk/protocol';
+import { isCayError } from '@cay/sdk/protocol';
 import type { StartedEgress } from '../../egress/start-egress.ts';
 import type { Files, Guest } from '../../guest/guest.ts';
-import type { Records } from '../../records/records.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Networks } from './networks.ts';
 
-/** Puts the certificates inside if they are needed, and resolves the variables that name them. */
+/** Puts the certificates inside if they are not there yet, and resolves what commands find in their environment. */
 export type TrustAuthority = (row: SandboxRow, guest: Guest) => Promise<Record<string, string>>;
 
+/** The authority alone, for programs that add it to what they trust. */
+const AUTHORITY = '/run/cay-authority.crt';
+/** The sandbox's own certificates and the authority's, for programs that trust one file. */
 const BUNDLE = '/run/cay-ca-certificates.crt';
+const APT = '/run/cay-apt.conf';
 /** Where systems have theirs. */
 const SYSTEM_BUNDLES = ['/etc/ssl/certs/ca-certificates.crt', '/etc/pki/tls/certs/ca-bundle.crt'];
 const MAX_BUNDLE_BYTES = 4 * 1024 * 1024;
-const VARIABLES = [
-  'SSL_CERT_FILE',
-  'CURL_CA_BUNDLE',
-  'REQUESTS_CA_BUNDLE',
-  'NODE_EXTRA_CA_CERTS',
-  'GIT_SSL_CAINFO',
-  'PIP_CERT',
-  'CARGO_HTTP_CAINFO',
-  'DENO_CERT',
-];
-const ENV = Object.fromEntries(VARIABLES.map((name) => [name, BUNDLE]));
+const ENV = {
+  NODE_EXTRA_CA_CERTS: AUTHORITY,
+  DENO_CERT: AUTHORITY,
+  APT_CONFIG: APT,
+  ...Object.fromEntries(
+    [
+      'SSL_CERT_FILE',
+      'CURL_CA_BUNDLE',
+      'REQUESTS_CA_BUNDLE',
+      'GIT_SSL_CAINFO',
+      'PIP_CERT',
+      'CARGO_HTTP_CAINFO',
+      'AWS_CA_BUNDLE',
+      // A configured "cafile" makes npm ignore NODE_EXTRA_CA_CERTS.
+      'NPM_CONFIG_CAFILE',
+    ].map((name) => [name, BUNDLE]),
+  ),
+};
+/** Starts of sandboxes whose files were looked at. */
+const MAX_KNOWN = 10_000;
 
 export function trustAuthority({
   egress,
   networks,
-  records,
   onError,
 }: {
   egress: StartedEgress | undefined;
   networks: Pick<Networks, 'environmentOf'>;
-  records: Pick<Records, 'projects'>;
   onError(error: unknown): void;
 }): TrustAuthority {
-  return async (row, guest) => {
-    if (!egress || row.network === null || row.network === 'none') return {};
-    const project = await records.projects.get(row.project);
-    if (![row.network, row.templateNetwork, project?.network, egress.maximum].some(terminates)) return {};
+  /** By sandbox: the start that has the files. A start begins with the files of its tree, whatever was before. */
+  const known = new Map<string, { start: string; done: Promise<boolean> }>();
+
+  async function put(guest: Guest, certificate: string): Promise<boolean> {
     try {
       const files = guest.files('root');
-      if (!(await isThere(files, egress.certificate)))
-        await files.write(BUNDLE, Buffer.from(`${await systemBundle(files)}\n${egress.certificate}`), {
-          mode: 0o644,
-        });
-      return { ...ENV, ...networks.environmentOf(row.id) };
+      // Written last, so that all are there if it is.
+      if ((await textOf(files, AUTHORITY)) === certificate) return true;
+      const write = (path: string, text: string) => files.write(path, Buffer.from(text), { mode: 0o644 });
+      await Promise.all([
+        write(BUNDLE, `${await systemBundle(files)}\n${certificate}`),
+        write(APT, `Acquire::https::CAInfo "${BUNDLE}";\n`),
+      ]);
+      await write(AUTHORITY, certificate);
+      return true;
     } catch (error) {
-      // The command runs all the same; requests to such targets fail with an unknown certificate.
+      // The command runs all the same; TLS that the server terminates fails with an unknown certificate.
       onError(error);
-      return {};
+      return false;
     }
+  }
+
+  return async (row, guest) => {
+    if (!egress || row.network === null || row.network === 'none') return {};
+    const start = `${row.incarnation}/${row.startedAtMs}`;
+    let one = known.get(row.id);
+    if (one?.start !== start) {
+      one = { start, done: put(guest, egress.certificate) };
+      known.set(row.id, one);
+      if (known.size > MAX_KNOWN) known.delete(known.keys().next().value!);
+    }
+    const isThere = await one.done;
+    if (!isThere) known.delete(row.id);
+    return { ...(isThere && ENV), ...networks.environmentOf(row.id) };
   };
-}
-
-/** Whether a rule looks at requests, for which TLS is terminated. */
-function terminates(policy: NetworkPolicy | null | undefined): boolean {
-  if (policy == null || typeof policy === 'string') return false;
-  return [...(policy.allow ?? []), ...(policy.deny ?? [])].some(looksAtRequests);
-}
-
-function looksAtRequests(rule: NetworkRule): boolean {
-  if (typeof rule === 'string') return hasPath(rule);
-  return Boolean(rule.methods ?? rule.paths ?? rule.headers ?? rule.put) || hasPath(rule.to);
-}
-
-/** A network in CIDR form has a slash too, and digits behind it. */
-const hasPath = (target: string) => /\/(?!\d+\]?(:|$))/.test(target.replace(/^https?:\/\//, ''));
-
-/** A sandbox can be from another installation, or have another file there. */
-async function isThere(files: Files, certificate: string): Promise<boolean> {
-  const text = await textOf(files, BUNDLE);
-  return text?.endsWith(certificate) ?? false;
 }
 
 async function systemBundle(files: Files): Promise<string> {

@@ -55,7 +55,9 @@ export function terminateTls({
       const offered = PROTOCOLS.filter((protocol) => hello.protocols.includes(protocol));
       const wanted = offered.length > 0 ? offered : ['http/1.1'];
       let first = dial && (await begin(await dial(), name, wanted));
-      const protocol = first?.alpnProtocol || (dial ? 'http/1.1' : wanted[0]!);
+      // A denial is explained over HTTP/1 if the program speaks it: its status line has the reason.
+      const alone = wanted.includes('http/1.1') ? 'http/1.1' : wanted[0]!;
+      const protocol = first?.alpnProtocol || (dial ? 'http/1.1' : alone);
       const inside = new TLSSocket(stream, {
         isServer: true,
         secureContext: authority.contextFor(name),

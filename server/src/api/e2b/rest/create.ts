@@ -26,7 +26,20 @@ const NetworkBody = z.looseObject({
   httpsPorts: z.array(z.int()).nullish(),
   dnsServers: z.array(z.string()).nullish(),
   egressProxy: z.unknown().optional(),
-  rules: z.record(z.string(), z.unknown()).nullish(),
+  rules: z
+    .record(
+      z.string().max(253),
+      z
+        .array(
+          z.looseObject({
+            transform: z
+              .looseObject({ headers: z.record(z.string().max(128), z.string().max(8192)).nullish() })
+              .nullish(),
+          }),
+        )
+        .max(16),
+    )
+    .nullish(),
 });
 
 export const CreateBody = z.looseObject({

@@ -1,10 +1,16 @@
 /** E2B's network options as a network policy, and back. */
-import { CayError, type NetworkPolicy } from '@cay/sdk/protocol';
+import { CayError, type NetworkPolicy, type NetworkRule, type Put } from '@cay/sdk/protocol';
 
 export interface E2bNetwork {
   allowOut?: string[] | null | undefined;
   denyOut?: string[] | null | undefined;
   allow_internet_access?: boolean | null | undefined;
+  rules?: Record<string, readonly E2bRule[]> | null | undefined;
+}
+
+/** What is done to requests to one host. */
+export interface E2bRule {
+  transform?: { headers?: Record<string, string> | null | undefined } | null | undefined;
 }
 
 /** What E2B's clients call `ALL_TRAFFIC`. */
@@ -21,38 +27,83 @@ export function toNetworkPolicy(network: E2bNetwork): NetworkPolicy {
   const isClosed = internet === false || deny.includes(ALL_TRAFFIC);
   const isOpen = !isClosed || allow.includes(ALL_TRAFFIC);
   const rules = (list: readonly string[]) => list.filter((target) => !EVERYTHING.has(target));
+  const transforms = transformRules(network, isOpen && deny.every((target) => EVERYTHING.has(target)));
   const policy = {
     base: isOpen ? ('public' as const) : ('none' as const),
     precedence: 'allow' as const,
-    allow: rules(allow),
+    allow: [...rules(allow), ...transforms],
     deny: rules(deny),
   };
   return policy.allow.length === 0 && policy.deny.length === 0 ? policy.base : policy;
+}
+
+/**
+ * Headers that are set on requests to a host. In E2B they do not allow the host: where not everything is allowed,
+ * `allowOut` has to.
+ */
+function transformRules({ rules, allowOut }: E2bNetwork, all: boolean): NetworkRule[] {
+  return Object.entries(rules ?? {}).flatMap(([host, list]) => {
+    const put = list.flatMap(({ transform }) =>
+      Object.entries(transform?.headers ?? {}).map(([header, value]): Put => ({
+        as: 'header',
+        header,
+        value,
+      })),
+    );
+    if (put.length === 0) return [];
+    if (!all && !(allowOut ?? []).some((target) => covers(target, host)))
+      throw new CayError(
+        'invalid_argument',
+        `"network.rules" has headers for "${host}", which "network.allowOut" does not allow`,
+        { hint: 'add the host to allowOut' },
+      );
+    return [{ to: host, put }];
+  });
+}
+
+function covers(target: string, host: string): boolean {
+  const name = target.toLowerCase().replace(/:\d+$/, '');
+  const asked = host.toLowerCase().replace(/:\d+$/, '');
+  return name === asked || EVERYTHING.has(target) || (name.startsWith('*') && asked.endsWith(name.slice(1)));
 }
 
 export interface ShownNetwork {
   allowInternetAccess: boolean;
   allowOut?: string[];
   denyOut?: string[];
+  rules?: Record<string, E2bRule[]>;
 }
 
 export function showNetwork(policy: NetworkPolicy): ShownNetwork {
   if (typeof policy === 'string') return { allowInternetAccess: policy !== 'none' };
   const texts = (rules: NonNullable<typeof policy.allow> = []) =>
     rules.map((rule) => (typeof rule === 'string' ? rule : rule.to));
-  const [allowOut, denyOut] = [texts(policy.allow), texts(policy.deny)];
+  const isTransform = (rule: NetworkRule) => typeof rule !== 'string' && rule.put !== undefined;
+  const allowed = (policy.allow ?? []).filter((rule) => !isTransform(rule));
+  const [allowOut, denyOut] = [texts(allowed), texts(policy.deny)];
+  const rules = (policy.allow ?? []).filter(isTransform).map(shownTransform);
   const closed = (policy.base ?? 'none') === 'none';
   if (closed) denyOut.push(ALL_TRAFFIC);
-  return { allowInternetAccess: !closed, allowOut, denyOut };
+  return {
+    allowInternetAccess: !closed,
+    allowOut,
+    denyOut,
+    ...(rules.length > 0 && { rules: Object.fromEntries(rules) }),
+  };
+}
+
+/** Values of headers are not shown: they are credentials. */
+function shownTransform(rule: NetworkRule): [string, E2bRule[]] {
+  const { to, put = [] } = rule as Exclude<NetworkRule, string>;
+  const headers = [put].flat().flatMap((one) => (one.as === 'header' ? [[one.header, '***']] : []));
+  return [to, [{ transform: { headers: Object.fromEntries(headers) as Record<string, string> } }]];
 }
 
 /** What a server that carries connections cannot do either. */
 export function refuseUnknown(network: Record<string, unknown>): void {
   const isGiven = (value: unknown) =>
     value != null && (typeof value !== 'object' || Object.keys(value).length > 0);
-  const wanted = ['egressProxy', 'rules', 'httpsPorts', 'dnsServers'].find((name) => isGiven(network[name]));
+  const wanted = ['egressProxy', 'httpsPorts', 'dnsServers'].find((name) => isGiven(network[name]));
   if (wanted === undefined) return;
-  throw new CayError('unsupported', `"network.${wanted}" is not supported here`, {
-    ...(wanted === 'rules' && { hint: 'set a network policy with PUT /v1/sandboxes/{id}/network' }),
-  });
+  throw new CayError('unsupported', `"network.${wanted}" is not supported here`);
 }

@@ -1,0 +1,198 @@
+/** Credentials at the boundary: real clients in real sandboxes, against registries that ask for credentials. */
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { Sandbox, Secrets, type NetworkRule, type Put } from '@cay/sdk';
+import * as e2b from 'e2b';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openLocal } from '../../server/src/backends/local/open-local.ts';
+import { serverLog } from '../../server/src/cli/lib/server-log.ts';
+import {
+  testStartedEgress,
+  type TestStartedEgress,
+} from '../../server/src/egress/testing/test-started-egress.ts';
+import { newAuthority, openAuthority } from '../../server/src/egress/tls/authority.ts';
+import { serve, type RunningServer } from '../../server/src/serve.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
+import { CREDENTIALS, openRegistries, type Registries } from './registries.ts';
+
+const reason = whyNoLocal();
+const outside = openAuthority(newAuthority());
+const VALUES = { PYPI: 'value-of-pypi', NPM: 'value-of-npm', GIT: 'value-of-git' };
+
+export function secretsSuite(runtime: string): void {
+  describe.skipIf(reason !== undefined)(
+    `credentials on ${runtime}${reason ? ` (skipped: ${reason})` : ''}`,
+    { timeout: 180_000 },
+    () => {
+      const dir = mkdtempSync('/tmp/cay-secrets-');
+      chmodSync(dir, 0o711);
+      let egress: TestStartedEgress;
+      let server: RunningServer;
+      let registries: Registries;
+      let access: { url: string; apiKey: string };
+
+      async function open(): Promise<void> {
+        egress = await testStartedEgress({ trusted: [outside.certificate] });
+        for (const name of Object.keys(CREDENTIALS)) egress.names.set(name, ['127.0.0.1']);
+        const backend = await openLocal({
+          dir: join(dir, 'engine'),
+          runtime,
+          poolSize: 0,
+          egress: egress.engine,
+        });
+        const dataDir = join(dir, 'control');
+        server = await serve({ backend, egress, dataDir, port: 0, log: serverLog('silent') });
+        access = { url: server.url, apiKey: server.adminKey ?? access.apiKey };
+      }
+
+      beforeAll(async () => {
+        registries = await openRegistries(dir, outside);
+        await open();
+        const secrets = new Secrets(access);
+        for (const [name, value] of Object.entries(VALUES)) await secrets.set(name, value);
+      }, 120_000);
+      afterAll(async () => {
+        for await (const sandbox of Sandbox.list(access)) await sandbox.kill();
+        await server.close();
+        egress[Symbol.dispose]();
+        registries[Symbol.dispose]();
+        await (await openLocal({ dir: join(dir, 'engine'), runtime })).destroy();
+        rmSync(dir, { recursive: true, force: true });
+      }, 120_000);
+
+      const at = (name: string) => `${name}.example.org:${registries.port}`;
+      const rules = (): NetworkRule[] => [
+        { to: at('pypi'), put: { as: 'basic', username: 'robot', secret: 'PYPI' } },
+        {
+          to: at('npm'),
+          put: { as: 'header', header: 'Authorization', value: 'Bearer {secret}', secret: 'NPM' },
+        },
+        { to: at('git'), put: { as: 'git', secret: 'GIT' } },
+      ];
+      const programs = () => ({
+        pip: `python3 -m pip install -q --disable-pip-version-check --no-input --retries 0 --root-user-action ignore --break-system-packages --target ~/py --index-url https://${at('pypi')}/simple demo-pkg && PYTHONPATH=~/py python3 -c 'import demo_pkg'`,
+        npm: `mkdir -p ~/js && cd ~/js && npm install --loglevel=error --no-audit --no-fund --fetch-retries=0 --registry https://${at('npm')} demo-pkg >/dev/null && node -e 'require("demo-pkg")'`,
+        git: `rm -rf ~/there && GIT_TERMINAL_PROMPT=0 git clone -q https://${at('git')}/demo.git ~/there && cat ~/there/hello.txt`,
+      });
+
+      it('pip, npm and git install packages with credentials that they do not have', async () => {
+        await using sandbox = await Sandbox.create({ runtime, network: { allow: rules() } }, access);
+        for (const [name, program] of Object.entries(programs())) {
+          const { stdout, stderr, exitCode } = await sandbox.exec(program);
+          expect({ exitCode, stderr: exitCode === 0 ? '' : stderr, stdout }).toEqual({
+            exitCode: 0,
+            stderr: '',
+            stdout: name === 'git' ? 'the repository of git\n' : `the package of ${name}\n`,
+          });
+        }
+        const push = await sandbox.exec(
+          'cd ~/there && echo more > more.txt && git add . && git -c user.name=t -c user.email=t@example.org commit -qm more && git push -q origin HEAD:pushed 2>&1',
+        );
+        expect(push).toMatchObject({ exitCode: 0, stdout: '' });
+        for (const [name, credential] of Object.entries(CREDENTIALS))
+          expect([...registries.seen.get(name)!]).toEqual([credential]);
+        // Nowhere inside: environment and arguments of processes, and files.
+        const search = `cat /proc/*/environ /proc/*/cmdline 2>/dev/null | grep -ac 'value[-]of-'; grep -rl 'value[-]of-' ~ /tmp /run /etc 2>/dev/null`;
+        expect((await sandbox.exec(search)).stdout.trim()).toBe('0');
+      });
+
+      it('without a credential the same clients are turned away', async () => {
+        const bare = Object.keys(VALUES).map((name) => at(name.toLowerCase()));
+        await using sandbox = await Sandbox.create(
+          { runtime, network: { allow: bare.map((to) => ({ to, methods: ['GET', 'POST'] })) } },
+          access,
+        );
+        for (const program of Object.values(programs()))
+          expect((await sandbox.exec(program)).exitCode).not.toBe(0);
+      });
+
+      it('a denied name is explained at once to curl, pip, npm and git', async () => {
+        await using sandbox = await Sandbox.create({ runtime, network: 'packages' }, access);
+        const remedy = `cay net allow ${sandbox.id} denied.example.org:443`;
+        const shown = {
+          curl: 'curl -sS https://denied.example.org/',
+          git: 'GIT_TERMINAL_PROMPT=0 git clone https://denied.example.org/a.git',
+          // Of a denied index pip says nothing; the result of the command does, see below.
+          pip: 'python3 -m pip install --disable-pip-version-check --no-input --retries 0 --break-system-packages https://denied.example.org/demo_pkg-1.0.0-py3-none-any.whl',
+          npm: 'npm install --no-audit --no-fund --fetch-retries=0 --registry https://denied.example.org demo-pkg',
+        };
+        for (const [name, program] of Object.entries(shown)) {
+          const { stdout, stderr } = await sandbox.exec(program);
+          expect({ name, text: `${stdout}${stderr}`.replaceAll(/\s+/g, ' ') }).toEqual({
+            name,
+            text: expect.stringContaining(remedy) as string,
+          });
+        }
+        const index = await sandbox.exec(
+          'python3 -m pip install --no-input --retries 0 --break-system-packages --index-url https://denied.example.org/simple demo-pkg',
+        );
+        expect(index.denied).toMatchObject([{ name: 'denied.example.org', rule: 'denied.example.org:443' }]);
+        const took = await sandbox.exec(`curl -so /dev/null -w '%{time_total}' https://denied.example.org/`);
+        expect(Number(took.stdout)).toBeLessThan(1);
+      });
+
+      it('a policy with secrets holds in forks, clones, after a pause, a rollback and a restart', async () => {
+        const put: Put = {
+          as: 'header',
+          header: 'Authorization',
+          value: 'Bearer {secret}',
+          secret: 'NPM',
+          env: 'NPM_TOKEN',
+        };
+        const network = { allow: [{ to: at('npm'), put }] };
+        const sandbox = await Sandbox.create({ runtime, network }, access);
+        const placeholder = (await sandbox.exec('printenv NPM_TOKEN')).stdout;
+        expect(placeholder).toMatch(/^cay-placeholder-[0-9a-f]{32}\n$/);
+        const works = async (one: Sandbox) => {
+          const { stdout, stderr } = await one.exec(`curl -sS https://${at('npm')}/demo-pkg`);
+          expect(`${stdout}${stderr}`).toContain('"dist-tags"');
+          expect((await one.exec('printenv NPM_TOKEN')).stdout).toBe(placeholder);
+        };
+        await works(sandbox);
+        const before = await sandbox.snapshot({});
+        const [child] = await sandbox.fork(1);
+        await works(child!);
+        await child!.kill();
+        const clone = await Sandbox.create({ runtime, snapshot: before.id }, access);
+        await works(clone);
+        await clone.kill();
+        await sandbox.pause();
+        await works(sandbox);
+        await sandbox.rollback(before.id);
+        await works(sandbox);
+        await server.close();
+        egress[Symbol.dispose]();
+        await open();
+        const again = await Sandbox.connect(sandbox.id, access);
+        await works(again);
+        await again.stop();
+        await again.start();
+        await works(again);
+        await again.kill();
+      });
+
+      it("headers of E2B's network rules are set by the server", async () => {
+        const options = { apiKey: access.apiKey, apiUrl: access.url, sandboxUrl: access.url };
+        const headers = { Authorization: 'Bearer value-of-npm' };
+        const sandbox = await e2b.Sandbox.create('base', {
+          ...options,
+          network: {
+            denyOut: [e2b.ALL_TRAFFIC],
+            allowOut: [at('npm')],
+            rules: { [at('npm')]: [{ transform: { headers } }] },
+          },
+        });
+        const ask = () =>
+          sandbox.commands.run(`curl -sS https://${at('npm')}/demo-pkg; env`, { timeoutMs: 60_000 });
+        const { stdout } = await ask();
+        expect(stdout).toContain('"dist-tags"');
+        expect(stdout).not.toContain('value-of-npm');
+        expect(JSON.stringify(await sandbox.getInfo())).not.toContain('value-of-npm');
+        // Without the rule the header is gone.
+        await sandbox.updateNetwork({ denyOut: [e2b.ALL_TRAFFIC], allowOut: [at('npm')] });
+        expect((await ask()).stdout).not.toContain('"dist-tags"');
+        await sandbox.kill();
+      });
+    },
+  );
+}
