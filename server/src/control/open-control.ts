@@ -22,6 +22,7 @@ import { eventVerbs } from './events/event-verbs.ts';
 import { webhookVerbs } from './events/webhooks/webhook-verbs.ts';
 import { openWebhooks, type Webhooks } from './events/webhooks/webhooks.ts';
 import { imageVerbs } from './images/image-verbs.ts';
+import { shareImages } from './images/share-images.ts';
 import { openInterpreter } from './interpreter/open-interpreter.ts';
 import { openIdleDetector } from './pausing/idle-detector.ts';
 import { openIdling } from './pausing/idle-policy.ts';
@@ -81,6 +82,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const { sandboxes, snapshots } = core.records;
   rememberPlacements(core.backend, [...(await sandboxes.list({})), ...(await snapshots.all())]);
   await lowerTimeouts(core);
+  await shareImages(core);
   // Until then guests of running sandboxes reach nothing.
   await core.networks.applyAll();
   // Watched before the recovery lists sandboxes, so that no change falls in between.
@@ -236,13 +238,16 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
   const interpreter = openInterpreter({ control: { ...control, builds }, onMade: options.onTemplateMade });
   const tools = openTools({
     control,
+    records,
+    quota: parts.quota,
     connect: (id) => parts.backend.connect(id),
     hold: (id) => parts.activity.hold(id, 'command'),
     directories: options.directories,
     onError: reporter('tools'),
   });
-  const rollback = guardRollback(control.rollback, tools);
-  return { ...control, rollback, builds, interpreter, tools };
+  parts.closers.push(tools);
+  const rollback = guardRollback(control.rollback, tools.verbs);
+  return { ...control, rollback, builds, interpreter, tools: tools.verbs };
 }
 
 /** Sandboxes and the commands in them. */

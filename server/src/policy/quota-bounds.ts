@@ -15,6 +15,7 @@ const BUILT_IN = {
   sandboxes: 10_000,
   snapshots: 10_000,
   uploadBytes: 20 * GiB,
+  imageBytes: 32 * GiB,
   logBytes: 20 * GiB,
   webhooks: 20,
   secrets: 1_000,
@@ -28,8 +29,9 @@ const BUILT_IN = {
 
 /** As many as two thousand sandboxes have by default. A sandbox without a limit is refused. */
 const PIDS = 4_194_304;
-/** The share of the disk that the snapshots of one project may take, and its uploads and logs. */
+/** The share of the disk that the snapshots of one project may take, its images, and its uploads and logs. */
 const SNAPSHOT_SHARE = 0.5;
+const IMAGE_SHARE = 0.25;
 const OTHER_SHARE = 0.1;
 
 export const NO_BOUNDS: QuotaBounds = { defaults: {}, maxima: {} };
@@ -55,6 +57,7 @@ export function quotaBounds(
     pids: pidsLimit ? PIDS : null,
     snapshotBytes: diskBytes === undefined ? null : share(SNAPSHOT_SHARE),
     uploadBytes: Math.min(BUILT_IN.uploadBytes, share(OTHER_SHARE)),
+    imageBytes: Math.min(BUILT_IN.imageBytes, share(IMAGE_SHARE)),
     logBytes: Math.min(BUILT_IN.logBytes, share(OTHER_SHARE)),
   };
   return { defaults: { ...builtIn, ...given.defaults }, maxima: given.maxima ?? {} };

@@ -30,6 +30,7 @@ export const QUOTAS: Kinds<keyof Quota> = {
   volumes: ['volumes', parseCount],
   volumeBytes: ['volume-bytes', parseSize],
   uploadBytes: ['upload-bytes', parseSize],
+  imageBytes: ['image-bytes', parseSize],
   logBytes: ['log-bytes', parseSize],
   webhooks: ['webhooks', parseCount],
   secrets: ['secrets', parseCount],

@@ -31,7 +31,7 @@ export const imageSettings = {
   imageStore: setting(size, {
     group: 'images',
     value: 'size',
-    help: 'disk for images; those unused for longest go first',
+    help: 'disk for images; those unused for longest go first, of the project that has most',
     usually: '64g',
   }),
   maxImageSize: setting(size, {

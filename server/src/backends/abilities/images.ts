@@ -5,6 +5,14 @@ export interface ImagePullScope extends CallScope {
   onProgress?(progress: PullProgress): void;
 }
 
+/** What the control plane knows about the images of projects. */
+export interface ImageShares {
+  /** What the images of a project may take. Null means any amount. */
+  limit(project: string): Promise<number | null>;
+  /** Digests of the images that its sandboxes and snapshots were made from. */
+  uses(project: string): Promise<ReadonlySet<string>>;
+}
+
 export interface ResolvedImage {
   /** The template with its digest: it is the same image for ever. */
   pinned: string;
@@ -37,6 +45,10 @@ export interface ImageKeeping {
   listImages(scope?: CallScope): Promise<Image[]>;
   /** Rejects `not_found`, and `failed_precondition` while a sandbox or a snapshot uses it. */
   removeImage(name: string, scope?: CallScope): Promise<void>;
+  /** Sets what projects may have of the images, which count for those that use them. */
+  shareImages(shares: ImageShares): void;
+  /** What the images of a project take. Reads memory. */
+  imageBytes(project: string): number;
   /** How far the pull of a template is, if one is under way. Reads memory. */
   pullProgress(template: string): PullProgress | undefined;
 }

@@ -14,7 +14,7 @@ export async function ensure(
   engine: Engine,
   id: SandboxId,
   spec: SandboxSpec,
-  { signal, name }: Pick<CallScope, 'signal' | 'name'>,
+  { project, signal, name }: Pick<CallScope, 'project' | 'signal' | 'name'>,
 ): Promise<Observation> {
   const { records, live } = engine;
   requireOpen(engine, id);
@@ -26,7 +26,8 @@ export async function ensure(
   if (record?.phase === 'ready' && live.has(id)) return setFrozen(engine, id, false);
   if (record?.phase === 'hibernated') return wake(engine, record, signal);
   const hostname = record && name === undefined ? hostnameOf(record) : hostnameFor(id, name);
-  return start(engine, id, record ? restarted(record, spec) : spec, { before: record, signal, hostname });
+  const how = { before: record, project, signal, hostname };
+  return start(engine, id, record ? restarted(record, spec) : spec, how);
 }
 
 /** A closed backend starts nothing: the next server has the data directory by then. */

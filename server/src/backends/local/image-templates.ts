@@ -26,7 +26,7 @@ export interface LocalTemplates {
   prepare(
     name: string,
     ids: IdMapping,
-    options?: { signal?: AbortSignal | undefined },
+    options?: { project?: string | undefined; signal?: AbortSignal | undefined },
   ): Promise<PreparedTemplate>;
   forget(name: string): void;
   /** The image that a name is, if it may be used; nothing for a template. */
@@ -114,10 +114,14 @@ export function imageTemplates(
       if (seen.size >= MOST_SEEN) seen.clear();
       seen.set(key, performance.now());
     },
-    async prepare(name, ids, { signal } = {}) {
+    async prepare(name, ids, { project, signal } = {}) {
       const reference = image(name, { made: true });
       if (!reference) return templates.prepare(name, ids);
-      const { tree, digest, config } = await store!.prepare(reference, { ids, ...(signal && { signal }) });
+      const { tree, digest, config } = await store!.prepare(reference, {
+        ids,
+        project,
+        ...(signal && { signal }),
+      });
       const { digest: _digest, ...tagged } = reference;
       return { tree, binds: [], image: { name: canonicalName(tagged), digest, env: config.env } };
     },

@@ -34,21 +34,23 @@ export function imageVerbs(engine: Engine, store: ImageStore): ImageKeeping {
       return { pinned: familiarName({ ...reference, digest }), config };
     },
 
-    async pullImage(name, { signal, onProgress, missingOnly = false } = {}) {
+    async pullImage(name, { project, signal, onProgress, missingOnly = false } = {}) {
       const reference = imageCalled(name);
       const { tree: _tree, ...image } = await (missingOnly ? store.prepare : pullAgain)(reference, {
         ids: await idsNow(),
+        project,
         ...(signal && { signal }),
         ...(onProgress && { onProgress }),
       });
       return shown(image);
     },
 
-    async importImages(archive, { name, signal, onProgress } = {}) {
+    async importImages(archive, { name, project, signal, onProgress } = {}) {
       const wanted = name === undefined ? undefined : parseReference(name);
       if (wanted) requireImage(engine.policy, familiarName(wanted));
       const images = await store.import(archive, {
         ids: await idsNow(),
+        project,
         ...(wanted && { name: wanted }),
         ...(signal && { signal }),
         ...(onProgress && { onProgress }),
@@ -58,6 +60,9 @@ export function imageVerbs(engine: Engine, store: ImageStore): ImageKeeping {
 
     listImages: async () => store.list().map(shown),
     removeImage: async (name) => store.remove(parseReference(name)),
+
+    shareImages: (shares) => store.share(shares),
+    imageBytes: (project) => store.taken(project),
 
     pullProgress(template) {
       try {

@@ -19,6 +19,8 @@ export interface PlanOptions {
   hostname?: string;
   /** The tree that it has already; absent, it gets a clone of the template. */
   on?: { tree?: string; footing?: Footing | undefined };
+  /** Whom an image counts for. */
+  project?: string | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -29,11 +31,12 @@ export interface PlanOptions {
 export async function plan(
   engine: Engine,
   wanted: Wanted,
-  { pooled = false, hostname, on, signal }: PlanOptions = {},
+  { pooled = false, hostname, on, project, signal }: PlanOptions = {},
 ): Promise<InstanceFacts> {
   const runtime = await pickRuntime(engine, wanted.runtime);
   const footing =
-    on?.footing ?? footingOf(await engine.templates.prepare(wanted.template, runtime.ids, { signal }));
+    on?.footing ??
+    footingOf(await engine.templates.prepare(wanted.template, runtime.ids, { project, signal }));
   requireFreeOf(wanted, footing.binds);
   const mounts = planMounts(engine, wanted.mounts);
   const name = newName.instance();

@@ -50,9 +50,15 @@ export async function start(
   spec: SandboxSpec,
   {
     before,
+    project,
     signal,
     hostname,
-  }: { before: SandboxRecord | undefined; signal: AbortSignal | undefined; hostname: string },
+  }: {
+    before: SandboxRecord | undefined;
+    project?: string | undefined;
+    signal: AbortSignal | undefined;
+    hostname: string;
+  },
 ): Promise<Observation> {
   requireWanted(signal);
   await validate(engine, spec, { made: before?.footing !== undefined, signal });
@@ -60,6 +66,7 @@ export async function start(
   // The tree belongs to the ids of the runtime that it was made for.
   const facts = await plan(engine, before ? { ...spec, runtime: before.runtime } : spec, {
     hostname,
+    project,
     signal,
     ...(before && { on: before }),
   });

@@ -59,6 +59,7 @@ const QUOTAS: Record<string, readonly [what: string, kind: Kind]> = {
   volumes: ['volumes', 'number'],
   volumeBytes: ['volumes on disk', 'size'],
   uploadBytes: ['uploads', 'size'],
+  imageBytes: ['images', 'size'],
   logBytes: ['command logs', 'size'],
   webhooks: ['webhooks', 'number'],
   secrets: ['secrets', 'number'],

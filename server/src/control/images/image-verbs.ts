@@ -22,7 +22,11 @@ export function imageVerbs({ backend, records }: Pick<Core, 'backend' | 'records
       requireAdmin(principal);
       const images = await requireImages(backend);
       yield* followed(signal, async (call) => {
-        const imported = await images.importImages(archive, { ...call, name });
+        const imported = await images.importImages(archive, {
+          ...call,
+          name,
+          project: principal.project,
+        });
         for (const { names, digest } of imported)
           await note(principal, 'image.imported', { image: names[0] ?? digest, digest });
         return imported;

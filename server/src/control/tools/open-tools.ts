@@ -12,7 +12,10 @@ import {
 import { z } from 'zod';
 import type { Guest } from '../../guest/guest.ts';
 import { nearest } from '../../lib/nearest.ts';
+import { inBackground } from '../../lib/in-background.ts';
+import type { Records } from '../../records/records.ts';
 import type { Control } from '../control.ts';
+import type { QuotaLedger } from '../tenants/quota-ledger.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { DIALECTS, describeTools } from './describe-tools.ts';
 import type { DialectTool } from './dialects/dialect.ts';
@@ -21,7 +24,9 @@ import type { RunningCall, ToolCallOptions, ToolOutcome, ToolVerbs } from './too
 
 /** What tools need of the rest of the control plane. */
 export interface ToolsOptions {
-  control: Pick<Control, 'commands' | 'enter' | 'files' | 'snapshot' | 'get' | 'ids'>;
+  control: Pick<Control, 'commands' | 'enter' | 'files' | 'snapshot' | 'get'>;
+  records: Records;
+  quota: Pick<QuotaLedger, 'counts' | 'limit' | 'used'>;
   /** A guest whose calls do not wait for a pause that is on its way. */
   connect(id: SandboxId): Promise<Guest>;
   /** Counts a command that a client waits for, until it is disposed of. */
@@ -30,20 +35,31 @@ export interface ToolsOptions {
   onError(error: unknown): void;
 }
 
+export interface OpenedTools {
+  readonly verbs: ToolVerbs;
+  close(): Promise<void>;
+}
+
 /** Errors that are about the call itself, and so no result of a tool. */
 const REFUSALS = new Set(['internal', 'unavailable', 'unsupported']);
 const LONGEST_TIMEOUT_MS = 7_200_000;
 
-export function openTools({ control, connect, hold, directories, onError }: ToolsOptions): ToolVerbs {
-  const calls = openToolCalls(join(dirname(directories.logs), 'tool-calls'));
+export function openTools(options: ToolsOptions): OpenedTools {
+  const { control, connect, hold, directories, records, quota, onError } = options;
+  const directory = join(dirname(directories.logs), 'tool-calls');
+  const calls = openToolCalls({ directory, records, quota, onError });
   const running = new Map<string, number>();
   /** Calls with an id, so that two at the same time share one run. */
   const shared = new Map<string, { request: string; result: Promise<ToolResult> }>();
   const sweeping = async () => {
-    const ids = new Set<string>((await control.ids()).map(({ id }) => id));
-    await calls.sweep((name) => ids.has(name));
+    const rows = await records.sandboxes.list({});
+    const projects = new Map<string, string>(rows.map(({ id, project }) => [id, project]));
+    await calls.sweep((name) => projects.get(name));
   };
   sweeping().catch(onError);
+  const unlisten = records.events.listen(({ type, sandbox }) => {
+    if (type === 'sandbox.removed' && sandbox !== null) inBackground(calls.forget(sandbox), onError);
+  });
 
   async function run(
     { tool, call, input }: Asked,
@@ -109,9 +125,12 @@ export function openTools({ control, connect, hold, directories, onError }: Tool
   async function once(asked: Asked, place: Place, options: ToolCallOptions): Promise<ToolResult> {
     const { tool, call, input } = asked;
     const request = { tool: tool.name, dialect: call.dialect, input, user: call.user ?? null };
-    const key: ToolCallKey = { sandbox: place.id, id: call.toolCallId!, request };
+    const { id: sandbox, project } = place;
+    const key: ToolCallKey = { sandbox, project, id: call.toolCallId!, request };
     const begun = await calls.begin(key);
     if (begun.again) return { ...begun.again, repeated: true };
+    // What was started under the id may be forgotten with the logs, so that it would run again.
+    if (begun.dropped && tool.effect !== 'reads') return notKept(tool, call);
     if (begun.unfinished && tool.effect === 'changes') {
       const result = unknownOutcome(tool, call);
       await calls.finish(key, result);
@@ -142,13 +161,13 @@ export function openTools({ control, connect, hold, directories, onError }: Tool
     return result;
   }
 
-  return {
+  const verbs: ToolVerbs = {
     async call(principal, ref, name, given, options = {}) {
       const call = parse(ToolCallSchema, given, '');
       const tool = toolOf(call.dialect, name);
       const input = parse(tool.schema, call.input, 'input.');
-      const { id } = await control.get(principal, ref);
-      const place: Place = { principal, id: id as SandboxId };
+      const { id, project } = await control.get(principal, ref);
+      const place: Place = { principal, project, id: id as SandboxId };
       const asked: Asked = { tool, call, input };
       if (call.toolCallId === undefined) return run(asked, place, options);
       return withSignal(shareRun(asked, place, options), options.signal);
@@ -156,6 +175,7 @@ export function openTools({ control, connect, hold, directories, onError }: Tool
     describe: ({ dialect, format }) => describeTools(dialect, format),
     inFlight: (id) => running.get(id) ?? 0,
   };
+  return { verbs, close: async () => unlisten() };
 }
 
 interface Asked {
@@ -166,6 +186,7 @@ interface Asked {
 
 interface Place {
   principal: Principal;
+  project: string;
   id: SandboxId;
 }
 
@@ -216,8 +237,22 @@ function failed(error: unknown, signal: AbortSignal): ToolOutcome {
   };
 }
 
-function unknownOutcome(tool: DialectTool, { toolCallId }: ToolCall): ToolResult {
+function unknownOutcome(tool: DialectTool, call: ToolCall): ToolResult {
   const message = `The server was restarted while this call was under way: whether "${tool.name}" was done is not known`;
+  return withoutResult(tool, call, message, 'outcome_unknown');
+}
+
+function notKept(tool: DialectTool, call: ToolCall): ToolResult {
+  const message = `The call was done before, and its result is not kept: the project is at its quota for logs`;
+  return withoutResult(tool, call, message, 'result_dropped');
+}
+
+function withoutResult(
+  tool: DialectTool,
+  { toolCallId }: ToolCall,
+  message: string,
+  reason: string,
+): ToolResult {
   const hint = 'look at the files, and use a new toolCallId to do it again';
   return {
     tool: tool.name,
@@ -226,7 +261,7 @@ function unknownOutcome(tool: DialectTool, { toolCallId }: ToolCall): ToolResult
     content: [{ type: 'text', text: `${message}\nHint: ${hint}` }],
     structured: {},
     isError: true,
-    error: { code: 'unavailable', message, hint, details: { reason: 'outcome_unknown' } },
+    error: { code: 'unavailable', message, hint, details: { reason } },
     durationMs: 0,
     repeated: true,
   };

@@ -9,29 +9,43 @@ import { CayError, isCayError, ToolResultSchema, type ToolResult } from '@cay/sd
 import { z } from 'zod';
 import { syncDirectory, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
+import { inBackground } from '../../lib/in-background.ts';
+import { toolCallFiles, type ToolCallFilesOptions } from './tool-call-files.ts';
 
 /** Calls that are remembered of one sandbox. */
 const MOST_CALLS = 512;
 /** A result that is larger, such as an image, is not kept: the call is one that only reads. */
 const LARGEST_RESULT = 1024 * 1024;
 
-const RecordSchema = z.object({ request: z.string(), result: ToolResultSchema.optional() });
+const RecordSchema = z.object({
+  request: z.string(),
+  result: ToolResultSchema.optional(),
+  /** There was a result, which took too much. */
+  dropped: z.boolean().optional(),
+});
 
 export interface ToolCalls {
   /**
    * Begins a call. `again` is the result of an earlier one; `unfinished` says that an earlier one began and
-   * its result is not known. Rejects `conflict` if the id was used for another request.
+   * its result is not known, `dropped` that it was done and its result is not kept. Rejects `conflict` if the
+   * id was used for another request.
    */
-  begin(call: ToolCallKey): Promise<{ again?: ToolResult; unfinished: boolean }>;
+  begin(call: ToolCallKey): Promise<{ again?: ToolResult; unfinished: boolean; dropped?: boolean }>;
   finish(call: ToolCallKey, result: ToolResult): Promise<void>;
   /** Nothing was done: the id may be used again. */
   release(call: ToolCallKey): Promise<void>;
-  /** Forgets the calls of sandboxes that do not exist any more. */
-  sweep(exists: (sandbox: string) => boolean): Promise<void>;
+  /** Forgets the calls of a sandbox that is gone. */
+  forget(sandbox: string): Promise<void>;
+  /**
+   * Forgets the calls of sandboxes that do not exist any more, and measures those of the others. `projectOf`
+   * is undefined for one that is gone.
+   */
+  sweep(projectOf: (sandbox: string) => string | undefined): Promise<void>;
 }
 
 export interface ToolCallKey {
   sandbox: string;
+  project: string;
   id: string;
   /** What was asked for. */
   request: unknown;
@@ -40,7 +54,13 @@ export interface ToolCallKey {
 const digest = (text: string) => createHash('sha256').update(text).digest('hex');
 const requestOf = ({ request }: ToolCallKey) => digest(JSON.stringify(request));
 
-export function openToolCalls(directory: string): ToolCalls {
+export interface ToolCallsOptions extends Omit<ToolCallFilesOptions, 'dropResult'> {
+  onError(error: unknown): void;
+}
+
+export function openToolCalls({ onError, ...options }: ToolCallsOptions): ToolCalls {
+  const { directory } = options;
+  const files = toolCallFiles({ ...options, dropResult });
   const counts = new Map<string, number>();
   const placeOf = ({ sandbox, id }: ToolCallKey) => join(directory, sandbox, `${digest(id)}.json`);
 
@@ -54,8 +74,22 @@ export function openToolCalls(directory: string): ToolCalls {
     }
   }
 
+  async function dropResult(path: string): Promise<number> {
+    try {
+      const text = await readFile(path, 'utf8');
+      const { request, result } = RecordSchema.parse(JSON.parse(text));
+      if (!result) return 0;
+      const left = JSON.stringify({ request, dropped: true });
+      await writeFileAtomic(path, left);
+      return Buffer.byteLength(text) - left.length;
+    } catch {
+      // It is gone, or it is no record.
+      return 0;
+    }
+  }
+
   /** The oldest calls are forgotten first. */
-  async function trim(sandbox: string): Promise<void> {
+  async function trim({ sandbox, project }: ToolCallKey): Promise<void> {
     const folder = join(directory, sandbox);
     const count = counts.get(sandbox);
     if (count !== undefined && count < MOST_CALLS) return void counts.set(sandbox, count + 1);
@@ -73,6 +107,7 @@ export function openToolCalls(directory: string): ToolCalls {
       aged.sort((a, b) => a.at - b.at);
       const dropped = aged.slice(0, names.length - Math.floor(MOST_CALLS * 0.9));
       await Promise.all(dropped.map(({ name }) => rm(join(folder, name), { force: true })));
+      await files.measure(sandbox, project);
       counts.set(sandbox, names.length - dropped.length + 1);
     } else counts.set(sandbox, names.length + 1);
     if (counts.size > 10_000) counts.clear();
@@ -82,7 +117,7 @@ export function openToolCalls(directory: string): ToolCalls {
     async begin(call) {
       const folder = join(directory, call.sandbox);
       await mkdir(folder, { recursive: true, mode: 0o700 });
-      await trim(call.sandbox);
+      await trim(call);
       try {
         const file = await open(placeOf(call), 'wx', 0o600);
         try {
@@ -106,7 +141,8 @@ export function openToolCalls(directory: string): ToolCalls {
         throw new CayError('conflict', `The toolCallId "${call.id}" was used for another call`, {
           hint: 'use a new toolCallId for a new call',
         });
-      return known.result ? { again: known.result, unfinished: false } : { unfinished: true };
+      if (known.result) return { again: known.result, unfinished: false };
+      return { unfinished: true, dropped: known.dropped ?? false };
     },
 
     async finish(call, result) {
@@ -115,6 +151,8 @@ export function openToolCalls(directory: string): ToolCalls {
       if (record.length > LARGEST_RESULT) return calls.release(call);
       try {
         await writeFileAtomic(placeOf(call), record);
+        files.grew(call.sandbox, call.project, Buffer.byteLength(record));
+        inBackground(files.trim(call.project), onError);
       } catch (error) {
         // The sandbox was removed meanwhile, and with it what is remembered of it.
         if ((error as NodeJS.ErrnoException).code !== 'ENOENT' && !isCayError(error)) throw error;
@@ -123,10 +161,17 @@ export function openToolCalls(directory: string): ToolCalls {
 
     release: (call) => rm(placeOf(call), { force: true }),
 
-    async sweep(exists) {
-      const names = await readdir(directory).catch(() => []);
-      for (const name of names)
-        if (!exists(name)) await rm(join(directory, name), { recursive: true, force: true });
+    async forget(sandbox) {
+      counts.delete(sandbox);
+      await files.forget(sandbox);
+    },
+
+    async sweep(projectOf) {
+      for (const name of await readdir(directory).catch(() => [])) {
+        const project = projectOf(name);
+        if (project === undefined) await files.forget(name);
+        else await files.measure(name, project);
+      }
     },
   };
   return calls;

@@ -13,10 +13,15 @@ export interface AssembleOptions {
   guestBinary: string;
   file: ConfigFile;
   ids: IdMapping;
-  /** What all layers may have together. */
-  mostBytes: number;
+  /** What all layers may have together. Asked again for each. */
+  mostBytes(): Promise<number> | number;
   /** Known sizes of trees; new ones are added. */
   treeBytes: Map<string, number>;
+  /**
+   * Resolves when the layer of that number can be opened. No other image that has the same layer waits
+   * meanwhile.
+   */
+  ready?(index: number): Promise<void>;
   /** Opens the compressed layer of that number, counted from the lowest. */
   open(index: number): Promise<AsyncIterable<Uint8Array>>;
   onLayer?(index: number, state: 'unpacking' | 'done'): void;
@@ -43,9 +48,9 @@ export async function assemble(options: AssembleOptions): Promise<void> {
   const names = treesOf(file, ids);
   const there = new Set((await layers.list()).filter(({ built }) => built).map(({ name }) => name));
   const from = names.findLastIndex((name) => there.has(name)) + 1;
-  let left = options.mostBytes;
-  for (const name of names.slice(0, from)) left -= treeBytes.get(name) ?? 0;
   for (let at = from; at < names.length; at++) {
+    let left = await options.mostBytes();
+    for (const name of names.slice(0, at)) left -= treeBytes.get(name) ?? 0;
     const tree = names[at]!;
     const index = at - 1;
     const isLayer = at > 0 && at < names.length - 1;
@@ -67,10 +72,10 @@ export async function assemble(options: AssembleOptions): Promise<void> {
         });
       },
     };
+    if (isLayer) await options.ready?.(index);
     const quotaBytes = Math.max(1024 * 1024, 2 * Math.max(0, left));
     await layers.make(step, names[at - 1], { ids, quotaBytes, signal });
     if (isLayer) options.onLayer?.(index, 'done');
     if (sizeBytes > 0) treeBytes.set(tree, sizeBytes);
-    left -= treeBytes.get(tree) ?? 0;
   }
 }

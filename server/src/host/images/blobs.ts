@@ -1,6 +1,9 @@
 /**
- * Layers on their way from a registry into a tree: files named by their digests, whole or `.part`. A fetch goes
- * on where an earlier one ended, in this process or another, and is checked against the digest as a whole.
+ * Layers on their way from a registry into a tree: files named by where they come from, whole or `.part`. A fetch
+ * goes on where an earlier one ended, in this process or another, and is checked against the digest as a whole.
+ *
+ * What comes from one repository is not shared with another: its registry may be slow or send other bytes, and
+ * whoever needs the same layer from elsewhere must not wait for it.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -21,13 +24,15 @@ export interface FetchOptions {
 
 export interface Blobs {
   /** Resolves when the whole blob is here and is what its digest says. */
-  fetch(blob: Descriptor, options: FetchOptions): Promise<void>;
-  path(digest: string): string;
-  has(digest: string): Promise<boolean>;
-  remove(digest: string): Promise<void>;
+  fetch(key: string, blob: Descriptor, options: FetchOptions): Promise<void>;
+  path(key: string): string;
+  remove(key: string): Promise<void>;
   /** Removes all but those. */
-  keep(digests: ReadonlySet<string>): Promise<void>;
+  keep(keys: ReadonlySet<string>): Promise<void>;
 }
+
+/** What a layer of a repository (`registry/repository`) is called here. */
+export const blobKey = (repository: string, digest: string) => `${repository} ${digest}`;
 
 /** In a row, without a byte of progress. */
 const TRIES = 5;
@@ -35,14 +40,14 @@ const RETRY_MS = 300;
 
 export async function openBlobs(dir: string): Promise<Blobs> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
-  const path = (digest: string) => join(dir, digest.slice('sha256:'.length));
-  const part = (digest: string) => `${path(digest)}.part`;
+  const path = (key: string) => join(dir, createHash('sha256').update(key).digest('hex'));
+  const part = (key: string) => `${path(key)}.part`;
 
-  async function fetch(blob: Descriptor, options: FetchOptions): Promise<void> {
-    if (await isThere(path(blob.digest))) return options.onBytes(blob.size);
-    const file = await open(part(blob.digest), 'a+', 0o600);
+  async function fetch(key: string, blob: Descriptor, options: FetchOptions): Promise<void> {
+    if (await isThere(path(key))) return options.onBytes(blob.size);
+    const file = await open(part(key), 'a+', 0o600);
     try {
-      let { hash, bytes } = await hashOf(part(blob.digest), blob.size);
+      let { hash, bytes } = await hashOf(part(key), blob.size);
       if (bytes === 0) await file.truncate(0);
       for (let tries = 1; bytes < blob.size || blob.size === 0; tries++) {
         const before = bytes;
@@ -53,7 +58,7 @@ export async function openBlobs(dir: string): Promise<Blobs> {
           if (options.signal?.aborted) throw options.signal.reason;
           if (isDiskFull(error)) throw full(blob);
           const has = (await file.stat()).size;
-          ({ hash, bytes } = await hashOf(part(blob.digest), blob.size));
+          ({ hash, bytes } = await hashOf(part(key), blob.size));
           if (has > before) tries = 0;
           if (isCayError(error) && error.code !== 'unavailable') throw error;
           if (tries === TRIES) throw error;
@@ -63,7 +68,7 @@ export async function openBlobs(dir: string): Promise<Blobs> {
       const real = `sha256:${hash.digest('hex')}`;
       if (real !== blob.digest) {
         // No part of it is known to be right, so that a retry must not resume it.
-        await rm(part(blob.digest), { force: true });
+        await rm(part(key), { force: true });
         throw new CayError('invalid_argument', `Layer "${blob.digest}" is not what its digest says`, {
           details: { digest: real },
         });
@@ -72,19 +77,18 @@ export async function openBlobs(dir: string): Promise<Blobs> {
     } finally {
       await file.close();
     }
-    await rename(part(blob.digest), path(blob.digest));
+    await rename(part(key), path(key));
   }
 
   return {
     fetch,
     path,
-    has: (digest) => isThere(path(digest)),
-    async remove(digest) {
-      await rm(path(digest), { force: true });
-      await rm(part(digest), { force: true });
+    async remove(key) {
+      await rm(path(key), { force: true });
+      await rm(part(key), { force: true });
     },
-    async keep(digests) {
-      const kept = new Set([...digests].flatMap((digest) => [path(digest), part(digest)]));
+    async keep(keys) {
+      const kept = new Set([...keys].flatMap((key) => [path(key), part(key)]));
       for (const name of await readdir(dir)) {
         const file = join(dir, name);
         if (!kept.has(file)) await rm(file, { recursive: true, force: true });

@@ -1,5 +1,5 @@
-/** Which images and trees are removed: unused ones, until the rest fits. */
-import type { Blobs } from './blobs.ts';
+/** Which images and trees are removed: unused ones, until the rest fits, from those who have too much. */
+import { blobKey, type Blobs } from './blobs.ts';
 import type { ImageIndex, ImageRecord } from './image-index.ts';
 import { buildKey, type LayerTrees } from './layer-trees.ts';
 import type { Snapshotter } from '../snapshots/snapshotter.ts';
@@ -9,7 +9,7 @@ export interface Collecting {
   layers: LayerTrees;
   trees: Snapshotter;
   blobs: Blobs;
-  /** Digests of blobs that a pull needs now. */
+  /** Blobs that a pull needs now. */
   blobUsers: ReadonlyMap<string, unknown>;
   /** Digests of images that are being pulled now. */
   isPulling(digest: string): boolean;
@@ -20,11 +20,15 @@ export interface Collecting {
 const ABANDONED_MS = 24 * 3600_000;
 
 /** Whether a sandbox, a snapshot or a clone that waits for one uses the image. */
-export async function isInUse({ trees }: Pick<Collecting, 'trees'>, image: ImageRecord): Promise<boolean> {
-  const own = new Set(image.trees);
-  return (await trees.list()).some(
-    ({ name, parent }) => parent !== undefined && own.has(parent) && !/^image(build)?-/.test(name),
-  );
+export async function isInUse(collecting: Pick<Collecting, 'trees'>, image: ImageRecord): Promise<boolean> {
+  const used = await usedTrees(collecting);
+  return image.trees.some((tree) => used.has(tree));
+}
+
+/** Trees that something other than an image was made from. */
+async function usedTrees({ trees }: Pick<Collecting, 'trees'>): Promise<ReadonlySet<string>> {
+  const others = (await trees.list()).filter(({ name }) => !/^image(build)?-/.test(name));
+  return new Set(others.flatMap(({ parent }) => parent ?? []));
 }
 
 /** Resolves the digests of images that were removed. */
@@ -35,18 +39,64 @@ export async function collect(collecting: Collecting, maxBytes: number): Promise
     if (image.state === 'whole' || isPulling(digest) || now() - image.usedAtMs < ABANDONED_MS) continue;
     index.images.delete(digest);
   }
-  const oldest = [...index.images.values()].sort((a, b) => a.usedAtMs - b.usedAtMs);
-  for (const image of oldest) {
-    if (bytesOf(index) <= maxBytes) break;
-    if (isPulling(image.digest) || (await isInUse(collecting, image))) continue;
-    forget(index, image.digest);
-    gone.push(image.digest);
+  const parents = await usedTrees(collecting);
+  const isFree = (image: ImageRecord) =>
+    !isPulling(image.digest) && !image.trees.some((tree) => parents.has(tree));
+  const drop = ({ digest }: ImageRecord) => {
+    forget(index, digest);
+    gone.push(digest);
+  };
+  // Its projects have given it up.
+  for (const image of [...index.images.values()])
+    if (image.users && Object.keys(image.users).length === 0 && isFree(image)) drop(image);
+  while (bytesOf(index) > maxBytes) {
+    const next = nextToGo(index, maxBytes, isFree);
+    if (!next) break;
+    const { image, project } = next;
+    if (project !== undefined) {
+      const { [project]: _gone, ...others } = image.users!;
+      image.users = others;
+    }
+    if (Object.keys(image.users ?? {}).length === 0) drop(image);
   }
   // What has gone from the index goes from the disk: a crash between both leaves trees that no record names.
   await index.save();
   await sweepTrees(collecting);
   await sweepBlobs(collecting);
   return gone;
+}
+
+/**
+ * The image that goes next, and for whom: of nobody first, then of the project that has most above an equal
+ * share, the longest unused first. Whoever has no more than its share loses nothing.
+ */
+function nextToGo(
+  { images, treeBytes }: ImageIndex,
+  maxBytes: number,
+  isFree: (image: ImageRecord) => boolean,
+): { image: ImageRecord; project?: string } | undefined {
+  const free = [...images.values()].filter(isFree).toSorted((a, b) => a.usedAtMs - b.usedAtMs);
+  const unowned = free.find(({ users }) => users === undefined);
+  if (unowned) return { image: unowned };
+  const trees = new Map<string, Set<string>>();
+  for (const image of images.values())
+    for (const project of Object.keys(image.users ?? {}))
+      trees.set(project, new Set([...(trees.get(project) ?? []), ...image.trees]));
+  const share = maxBytes / trees.size;
+  const over = [...trees]
+    .map(([project, own]) => ({
+      project,
+      bytes: [...own].reduce((sum, tree) => sum + (treeBytes.get(tree) ?? 0), 0),
+    }))
+    .filter(({ bytes }) => bytes > share)
+    .toSorted((a, b) => b.bytes - a.bytes);
+  for (const { project } of over) {
+    const [image] = free
+      .filter(({ users }) => users?.[project] !== undefined)
+      .toSorted((a, b) => a.users![project]! - b.users![project]!);
+    if (image) return { image, project };
+  }
+  return undefined;
 }
 
 export function forget({ images, names }: ImageIndex, digest: string): void {
@@ -78,6 +128,8 @@ async function sweepTrees({ index, layers }: Collecting): Promise<void> {
 
 async function sweepBlobs({ index, blobs, blobUsers }: Collecting): Promise<void> {
   const unfinished = [...index.images.values()].filter(({ state }) => state === 'pulling');
-  const needed = unfinished.flatMap(({ layers }) => layers.map(({ digest }) => digest));
+  const needed = unfinished.flatMap(({ layers, repositories }) =>
+    layers.flatMap(({ digest }) => repositories.map((each) => blobKey(each, digest))),
+  );
   await blobs.keep(new Set([...needed, ...blobUsers.keys()]));
 }

@@ -19,6 +19,8 @@ const ImageRecordSchema = z.object({
   owner: z.string(),
   pulledAtMs: z.number(),
   usedAtMs: z.number(),
+  /** Projects that use it, and when each did last. Absent: it was kept before projects were noted. */
+  users: z.record(z.string(), z.number()).optional(),
 });
 export type ImageRecord = z.infer<typeof ImageRecordSchema>;
 

@@ -25,8 +25,10 @@
  * bytes and the trees that are there. Whatever no record names is removed by `collect`, which the backend calls
  * when it opens.
  *
- * **Space.** When the trees of all images are larger than the bound, those that were not used for the longest
- * time go, except those that a sandbox or a snapshot still uses.
+ * **Space.** An image counts for each project that uses it (`image-accounts.ts`). When the trees of all images
+ * are larger than the bound, images go from the project that has most above an equal share, those first that it
+ * has not used for the longest time, and never one that a sandbox or a snapshot still uses, nor one that another
+ * project uses within its share.
  *
  * **Errors.** `invalid_argument` (a name, or an image that is malformed or not what its digest says),
  * `not_found`, `permission_denied` (credentials, or a registry that may not be reached), `unsupported`
@@ -39,6 +41,7 @@
  *     images.find(parseReference(`python:3.12-slim@${image.digest}`));       // the same, without a network
  */
 import type { IdMapping } from '../runtimes/runtime.ts';
+import type { ImageShares } from './image-accounts.ts';
 import type { ImageConfig } from './manifest.ts';
 import type { ImageReference } from './reference.ts';
 
@@ -73,6 +76,8 @@ export interface LayerProgress {
 export interface PullOptions {
   /** The ids that own the files. */
   ids: IdMapping;
+  /** Whom the image counts for. Absent: nobody. */
+  project?: string | undefined;
   signal?: AbortSignal;
   onProgress?(progress: PullProgress): void;
 }
@@ -104,6 +109,10 @@ export interface ImageStore {
    * while a sandbox or a snapshot uses it.
    */
   remove(reference: ImageReference): Promise<void>;
+  /** Sets what projects may have. Before this call it is any amount. */
+  share(shares: ImageShares): void;
+  /** What the images of a project take. Reads memory. */
+  taken(project: string): number;
   /** Removes unused images until the rest fits. Resolves the digests that went. */
   collect(options?: { maxBytes?: number }): Promise<string[]>;
   close(): Promise<void>;

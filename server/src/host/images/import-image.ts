@@ -47,7 +47,7 @@ export async function importImages(
 async function importOne(
   puller: Puller,
   image: ArchivedImage,
-  { ids, name, signal }: ImportOptions,
+  { ids, name, project, signal }: ImportOptions,
   meter: ProgressMeter,
 ): Promise<Imported> {
   const references = name ? [name] : image.names.flatMap(referenceIn);
@@ -64,7 +64,7 @@ async function importOne(
     file: image.file,
     ids,
     treeBytes: puller.index.treeBytes,
-    mostBytes: puller.maxImageBytes,
+    mostBytes: () => puller.maxImageBytes,
     signal,
     open: async (at) => image.layers[at]!.open(),
     onLayer: (at, state) =>
@@ -86,7 +86,9 @@ async function importOne(
     owner: `${ids.hostId}:${ids.size}`,
     pulledAtMs: puller.now(),
     usedAtMs: puller.now(),
+    ...(known?.users && { users: known.users }),
   };
+  puller.accounts.note(record, project);
   return { record, names: references.filter(({ tag }) => tag !== undefined).map(canonicalName) };
 }
 

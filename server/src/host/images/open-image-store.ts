@@ -3,16 +3,17 @@ import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
-import { Semaphore } from '../../lib/semaphore.ts';
 import type { Snapshotter } from '../snapshots/snapshotter.ts';
 import { openBlobs } from './blobs.ts';
 import { collect, forget, isInUse, type Collecting } from './collect.ts';
 import type { Image, ImageStore, PullOptions } from './image.ts';
+import { ImageAccounts } from './image-accounts.ts';
 import { openImageIndex, type ImageRecord } from './image-index.ts';
 import { importImages } from './import-image.ts';
 import { layerTrees } from './layer-trees.ts';
 import { ProgressMeter } from './progress.ts';
 import { pullImage, resolveImage, type Puller } from './pull-image.ts';
+import { pullTurns } from './pull-turns.ts';
 import { canonicalName, taggedPart, type ImageReference } from './reference.ts';
 import { openRegistry, type RegistrySettings } from './registry/registry.ts';
 
@@ -41,7 +42,8 @@ interface Pull {
 }
 
 const GiB = 1024 ** 3;
-const FETCHES = 4;
+/** Names that lead to one image. */
+const MOST_NAMES = 64;
 const PULL_MS = 60 * 60_000;
 
 export async function openImageStore(options: ImageStoreOptions): Promise<ImageStore> {
@@ -58,17 +60,18 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
     layers: layerTrees({ trees, guestBinary }),
     trees,
     guestBinary,
-    fetches: new Semaphore(FETCHES),
+    accounts: new ImageAccounts(index, now),
     fetching: new Map(),
+    pulling: new Map(),
     blobUsers: new Map(),
     maxImageBytes,
     now,
   };
-  /** While this is above 0, records that are not `whole` may belong to a pull and are not removed. */
-  let pulling = 0;
+  const { accounts } = puller;
+  const turns = pullTurns();
   /** Trees of an archive that is being taken in are in no record yet. */
   let importing = 0;
-  const collecting: Collecting = { ...puller, isPulling: () => pulling > 0 };
+  const collecting: Collecting = { ...puller, isPulling: (digest) => puller.pulling.has(digest) };
   let collected: Promise<unknown> = Promise.resolve();
 
   function collectNow(maxBytes: number): Promise<string[]> {
@@ -103,27 +106,31 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
   async function keep(record: ImageRecord, names: readonly string[]): Promise<void> {
     index.images.set(record.digest, record);
     for (const name of names) index.names.set(name, { digest: record.digest, atMs: now() });
+    const all = [...index.names].filter(([, { digest }]) => digest === record.digest);
+    if (names.length > 0 && all.length > MOST_NAMES)
+      for (const [name] of all.toSorted(([, a], [, b]) => b.atMs - a.atMs).slice(MOST_NAMES))
+        index.names.delete(name);
     await index.save();
     await faultPoint('images.pull.done');
   }
 
-  function begin(reference: ImageReference, { ids }: PullOptions): Pull {
+  function begin(reference: ImageReference, { ids, project }: PullOptions): Pull {
     const meter = new ProgressMeter();
     const abort = new AbortController();
     const signal = AbortSignal.any([abort.signal, AbortSignal.timeout(PULL_MS)]);
     const run = async () => {
-      pulling++;
+      const tagged = taggedPart(reference);
       try {
-        const record = await pullImage(puller, reference, { ids, meter, signal });
-        const tagged = taggedPart(reference);
-        await keep(record, tagged ? [canonicalName(tagged)] : []);
+        const record = await turns.run(project, (fetches) =>
+          pullImage(puller, reference, { ids, project, meter, fetches, signal }, (pulled) =>
+            keep(pulled, tagged ? [canonicalName(tagged)] : []),
+          ),
+        );
         inBackground(collectNow(maxStoreBytes), onError);
         meter.enter('done');
         return record;
       } catch (error) {
         throw signal.aborted ? new CayError('cancelled', 'The pull was given up', { cause: error }) : error;
-      } finally {
-        pulling--;
       }
     };
     const done = run();
@@ -132,9 +139,10 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
   }
 
   async function pull(reference: ImageReference, pullOptions: PullOptions): Promise<ImageRecord> {
-    const { ids, signal, onProgress } = pullOptions;
+    const { ids, project, signal, onProgress } = pullOptions;
     signal?.throwIfAborted();
-    const key = `${canonicalName(reference)} ${ids.hostId}:${ids.size}`;
+    // Projects share layers and trees, and not a pull: one may fail because of its project's quota.
+    const key = `${canonicalName(reference)} ${ids.hostId}:${ids.size} ${project ?? ''}`;
     let one = pulls.get(key);
     if (!one || one.abort.signal.aborted) {
       one = begin(reference, pullOptions);
@@ -181,8 +189,12 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
       const owner = `${pullOptions.ids.hostId}:${pullOptions.ids.size}`;
       const known = recordAt(reference);
       const isHere = known?.owner === owner && (await puller.layers.has(known.trees.at(-1)!));
+      const { project } = pullOptions;
+      const isNew = project !== undefined && known?.users?.[project] === undefined;
+      if (isHere && isNew) await accounts.admit(project, known, accounts.newBytes(project, known.trees));
       const record = isHere ? known : await pull(reference, pullOptions);
       record.usedAtMs = now();
+      accounts.note(record, project);
       return { ...show(record), tree: record.trees.at(-1)! };
     },
 
@@ -235,6 +247,11 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
       forget(index, record.digest);
       await collectNow(maxStoreBytes);
     },
+
+    share(shares) {
+      accounts.shares = shares;
+    },
+    taken: (project) => accounts.taken(project),
 
     collect: (collectOptions = {}) => collectNow(collectOptions.maxBytes ?? maxStoreBytes),
 

@@ -7,7 +7,8 @@ import type { Semaphore } from '../../lib/semaphore.ts';
 import type { IdMapping } from '../runtimes/runtime.ts';
 import type { Snapshotter } from '../snapshots/snapshotter.ts';
 import { assemble, layersThere, treesOf } from './assemble.ts';
-import type { Blobs } from './blobs.ts';
+import { blobKey, type Blobs } from './blobs.ts';
+import type { ImageAccounts } from './image-accounts.ts';
 import type { ImageIndex, ImageRecord } from './image-index.ts';
 import { joinOrDo } from './join-or-do.ts';
 import type { LayerTrees } from './layer-trees.ts';
@@ -33,8 +34,10 @@ export interface Puller {
   layers: LayerTrees;
   trees: Snapshotter;
   guestBinary: string;
-  fetches: Semaphore;
+  accounts: ImageAccounts;
   fetching: Map<string, Promise<void>>;
+  /** How many pulls there are of each image, by its digest. */
+  pulling: Map<string, number>;
   /** How many pulls need each blob. */
   blobUsers: Map<string, number>;
   maxImageBytes: number;
@@ -81,106 +84,165 @@ export async function resolveImage(
   return { digest: first.digest, manifest, file };
 }
 
-/** Resolves with the record of the whole image. The caller gives it names. */
+interface PullOne {
+  ids: IdMapping;
+  project: string | undefined;
+  meter: ProgressMeter;
+  /** Layers that are fetched at once. */
+  fetches: Semaphore;
+  signal: AbortSignal;
+}
+
+/** Resolves with the record of the whole image, when `keep` has kept it. */
 export async function pullImage(
   puller: Puller,
   reference: ImageReference,
-  { ids, meter, signal }: { ids: IdMapping; meter: ProgressMeter; signal: AbortSignal },
+  one: PullOne,
+  keep: (record: ImageRecord) => Promise<void>,
 ): Promise<ImageRecord> {
-  const { index, layers, treeBytes } = { ...puller, treeBytes: puller.index.treeBytes };
-  const resolved = await resolveImage(puller, reference, signal);
-  const { digest, manifest, file } = resolved;
+  const { pulling } = puller;
+  const resolved = await resolveImage(puller, reference, one.signal);
+  const { digest, manifest } = resolved;
   requireSize(puller, reference, manifest);
+  pulling.set(digest, (pulling.get(digest) ?? 0) + 1);
+  try {
+    const record = await pullResolved(puller, reference, resolved, one);
+    puller.accounts.note(record, one.project);
+    await keep(record);
+    return record;
+  } finally {
+    const left = pulling.get(digest)! - 1;
+    if (left === 0) pulling.delete(digest);
+    else pulling.set(digest, left);
+  }
+}
+
+async function pullResolved(
+  puller: Puller,
+  reference: ImageReference,
+  resolved: Resolved,
+  one: PullOne,
+): Promise<ImageRecord> {
+  const { ids, project, meter, signal } = one;
+  const { accounts, index, layers, treeBytes } = { ...puller, treeBytes: puller.index.treeBytes };
+  const { digest, manifest, file } = resolved;
   const names = treesOf(file, ids);
   const record = recordOf(puller, reference, resolved, { ids, trees: names });
-  if (record.state === 'whole' && (await layers.has(names.at(-1)!))) return record;
+  if (record.state === 'whole' && (await layers.has(names.at(-1)!))) {
+    await accounts.admit(project, record, newBytesOf(puller, record, project));
+    return record;
+  }
   record.state = 'pulling';
+  const there = await layersThere(layers, names);
+  const missing = manifest.layers.slice(there);
+  // What they have when they are unpacked is not known yet.
+  await accounts.admit(
+    project,
+    record,
+    missing.reduce((sum, { size }) => sum + size, newBytesOf(puller, record, project)),
+  );
+  accounts.note(record, project);
   index.images.set(digest, record);
   await index.save();
   await faultPoint('images.pull.recorded');
 
-  const there = await layersThere(layers, names);
-  const missing = manifest.layers.slice(there);
   meter.begin(missing);
   const ended = new AbortController();
   const either = AbortSignal.any([signal, ended.signal]);
-  for (const { digest: blob } of missing) puller.blobUsers.set(blob, (puller.blobUsers.get(blob) ?? 0) + 1);
-  const fetches = new Map(
-    missing.map((layer) => [layer.digest, fetchLayer(puller, reference, layer, meter, either)]),
-  );
-  for (const fetch of fetches.values()) inBackground(fetch, ignoreFailure);
+  const keyOf = (layer: { digest: string }) => blobKey(repositoryOf(reference), layer.digest);
+  for (const blob of missing.map(keyOf)) puller.blobUsers.set(blob, (puller.blobUsers.get(blob) ?? 0) + 1);
+  const fetch = (layer: Manifest['layers'][number]) =>
+    fetchLayer(puller, reference, layer, { ...one, signal: either });
+  const fetches = new Map(missing.map((layer) => [layer.digest, fetch(layer)]));
+  for (const under of fetches.values()) inBackground(under, ignoreFailure);
   let isPassing = true;
   try {
-    await assemble({
-      ...puller,
-      file,
-      ids,
-      treeBytes,
-      mostBytes: puller.maxImageBytes,
-      signal: either,
-      async open(at) {
-        const layer = manifest.layers[at]!;
-        // A tree that was there a moment ago may have been collected.
-        await (fetches.get(layer.digest) ?? fetchLayer(puller, reference, layer, meter, either));
-        return createReadStream(puller.blobs.path(layer.digest), { highWaterMark: 1 << 20 });
-      },
-      onLayer: (at, state) => meter.layer(manifest.layers[at]!.digest, { state }),
-    });
+    const unpacked = () =>
+      assemble({
+        ...puller,
+        file,
+        ids,
+        treeBytes,
+        mostBytes: () => accounts.mostBytes(project, record, puller.maxImageBytes),
+        signal: either,
+        async ready(at) {
+          const layer = manifest.layers[at]!;
+          // A tree that was there a moment ago may have been collected.
+          await (fetches.get(layer.digest) ?? fetch(layer));
+        },
+        open: async (at) =>
+          createReadStream(puller.blobs.path(keyOf(manifest.layers[at]!)), { highWaterMark: 1 << 20 }),
+        onLayer: (at, state) => meter.layer(manifest.layers[at]!.digest, { state }),
+      });
+    for (let isDone = false; !isDone;) {
+      try {
+        await unpacked();
+        isDone = true;
+      } catch (error) {
+        if (!isCayError(error, 'resource_exhausted')) throw error;
+        if (!(await accounts.makeRoom(project, record, puller.maxImageBytes))) throw error;
+      }
+    }
     record.state = 'whole';
     record.pulledAtMs = puller.now();
   } catch (error) {
     // What will never be right is not kept for another attempt.
     isPassing = !isCayError(error, 'invalid_argument') && !isCayError(error, 'resource_exhausted');
-    throw signal.aborted ? signal.reason : error;
+    if (signal.aborted) throw signal.reason;
+    throw (isCayError(error, 'resource_exhausted') && (await explained(puller, record, project))) || error;
   } finally {
     ended.abort();
     await Promise.allSettled(fetches.values());
-    if (record.state !== 'whole' && !isPassing) index.images.delete(digest);
-    await letGo(
-      puller,
-      missing.map((layer) => layer.digest),
-      record.state === 'whole' || !isPassing,
-    );
+    if (record.state !== 'whole' && !isPassing && index.images.get(digest) === record)
+      index.images.delete(digest);
+    await letGo(puller, missing.map(keyOf), record.state === 'whole' || !isPassing);
     if (!isPassing) await index.save().catch(() => {});
   }
   return record;
 }
 
+const repositoryOf = ({ registry, repository }: ImageReference) => `${registry}/${repository}`;
+
+/** What a project pays for an image that it has not used yet: all that is there of it and not its own. */
+function newBytesOf({ accounts }: Puller, record: ImageRecord, project: string | undefined): number {
+  if (project === undefined || record.users?.[project] !== undefined) return 0;
+  return accounts.newBytes(project, record.trees);
+}
+
+const explained = ({ accounts, maxImageBytes }: Puller, record: ImageRecord, project: string | undefined) =>
+  accounts.explain(project, record, maxImageBytes);
+
 async function fetchLayer(
-  { blobs, registry, fetches, fetching }: Puller,
+  { blobs, registry, fetching }: Puller,
   reference: ImageReference,
   layer: Manifest['layers'][number],
-  meter: ProgressMeter,
-  signal: AbortSignal,
+  { fetches, meter, signal }: Pick<PullOne, 'fetches' | 'meter' | 'signal'>,
 ): Promise<void> {
   const { digest } = layer;
-  await joinOrDo(
-    fetching,
-    digest,
-    () =>
-      fetches.run(async () => {
-        signal.throwIfAborted();
-        meter.layer(digest, { state: 'fetching' });
-        await blobs.fetch(layer, {
-          open: (offset) => registry.blob(reference, digest, { offset, signal }),
-          onBytes: (fetchedBytes) => meter.layer(digest, { fetchedBytes }),
-          signal,
-        });
-      }),
-    signal,
-  );
+  const key = blobKey(repositoryOf(reference), digest);
+  const fetch = async () => {
+    signal.throwIfAborted();
+    meter.layer(digest, { state: 'fetching' });
+    await blobs.fetch(key, layer, {
+      open: (offset) => registry.blob(reference, digest, { offset, signal }),
+      onBytes: (fetchedBytes) => meter.layer(digest, { fetchedBytes }),
+      signal,
+    });
+  };
+  // The turn is taken first: who joins waits for a fetch that runs, never for another project's turn.
+  await fetches.run(() => joinOrDo(fetching, key, fetch, signal));
   meter.layer(digest, { state: 'fetched', fetchedBytes: layer.size });
   await faultPoint('images.pull.fetched');
 }
 
 /** Removes blobs that no other pull needs. */
-async function letGo({ blobs, blobUsers }: Puller, digests: string[], remove: boolean): Promise<void> {
-  for (const digest of digests) {
-    const users = (blobUsers.get(digest) ?? 1) - 1;
-    if (users > 0) blobUsers.set(digest, users);
+async function letGo({ blobs, blobUsers }: Puller, keys: string[], remove: boolean): Promise<void> {
+  for (const key of keys) {
+    const users = (blobUsers.get(key) ?? 1) - 1;
+    if (users > 0) blobUsers.set(key, users);
     else {
-      blobUsers.delete(digest);
-      if (remove) await blobs.remove(digest);
+      blobUsers.delete(key);
+      if (remove) await blobs.remove(key);
     }
   }
 }
@@ -208,6 +270,7 @@ function recordOf(
     owner,
     pulledAtMs: known?.pulledAtMs ?? now(),
     usedAtMs: now(),
+    ...(known?.users && { users: known.users }),
   };
 }
 
