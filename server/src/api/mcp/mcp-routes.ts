@@ -4,6 +4,7 @@ import { CayError } from '@cay/sdk/protocol';
 import type { Context } from 'hono';
 import type { Control } from '../../control/control.ts';
 import type { Principal } from '../../control/tenants/principal.ts';
+import { readJson } from '../http/read-json.ts';
 import { route, type Env, type Route } from '../http/route.ts';
 import { traceOf } from '../http/trace.ts';
 import { controlHost } from './control-host.ts';
@@ -21,6 +22,9 @@ const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]']);
 
 /** `write` takes 8 MiB, and JSON may need two characters for one. */
 const MOST_BODY_BYTES = 20 * 1024 * 1024;
+/** A body that is not larger is parsed by the protocol's own code, at once. */
+const SMALL_BYTES = 64 * 1024;
+const BODY_MS = 60_000;
 
 export function mcpRoutes({ control, version, corsOrigins, onError }: McpRoutesOptions): Route[] {
   const handler: McpHttpHandler = createMcpHandler(
@@ -52,16 +56,28 @@ export function mcpRoutes({ control, version, corsOrigins, onError }: McpRoutesO
       answers: {
         200: { description: 'As the protocol says', media: ['application/json', 'text/event-stream'] },
       },
-      handle({ context, principal }) {
+      async handle({ context, principal, request }) {
         checkOrigin(context);
-        traceOf(context.env.outgoing).endless = true;
+        const trace = traceOf(context.env.outgoing);
+        trace.endless = true;
         const authInfo = {
           token: '',
           clientId: principal.key ?? principal.project,
           scopes: [],
           extra: { principal },
         };
-        return handler.fetch(context.req.raw, { authInfo });
+        const announced = request.headers['content-length'];
+        if (method !== 'post' || (announced !== undefined && Number(announced) <= SMALL_BYTES))
+          return handler.fetch(context.req.raw, { authInfo });
+        // As with every other body: counted for the project, and parsed in pieces.
+        const parsedBody = await readJson(request, {
+          maxBytes: MOST_BODY_BYTES,
+          timeoutMs: BODY_MS,
+          owner: principal.project,
+          ...(trace.share && { admit: trace.share.parse }),
+        });
+        const { url, headers } = context.req.raw;
+        return handler.fetch(new Request(url, { method: 'POST', headers }), { authInfo, parsedBody });
       },
     });
   return [

@@ -1,4 +1,11 @@
-import { McpServer, ResourceTemplate, type ServerContext } from '@modelcontextprotocol/server';
+import {
+  McpServer,
+  ProtocolError,
+  ProtocolErrorCode,
+  ResourceNotFoundError,
+  ResourceTemplate,
+  type ServerContext,
+} from '@modelcontextprotocol/server';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { McpHost } from './mcp-host.ts';
 import { MCP_TOOLS, type McpTool } from './mcp-tools.ts';
@@ -36,9 +43,13 @@ export function mcpServer(host: McpHost, version: string): McpServer {
     { title: 'A file of a sandbox', description: 'At most the first megabyte of it' },
     async (uri, variables, context) => {
       const sandbox = String(variables['sandbox']);
-      const path = `/${decodeURIComponent(String(variables['path'])).replace(/^\/+/, '')}`;
       const { signal } = context.mcpReq;
-      const data = Buffer.from(await host.file(sandbox, path, { most: LARGEST_RESOURCE, signal }));
+      const data = await host
+        .file(sandbox, pathIn(String(variables['path'])), { most: LARGEST_RESOURCE, signal })
+        .then((bytes) => Buffer.from(bytes))
+        .catch((error: unknown) => {
+          throw refusal(error, uri.href);
+        });
       const isText = !data.includes(0);
       return {
         contents: [
@@ -74,6 +85,23 @@ function register(server: McpServer, host: McpHost, tool: McpTool): void {
       }
     },
   );
+}
+
+/** The path in a URI. */
+function pathIn(text: string): string {
+  try {
+    return `/${decodeURIComponent(text).replace(/^\/+/, '')}`;
+  } catch {
+    throw new ProtocolError(ProtocolErrorCode.InvalidParams, `"${text.slice(0, 200)}" is no path`);
+  }
+}
+
+/** A failure of a resource, in the codes of the protocol. What nobody expected is not shown. */
+function refusal(error: unknown, uri: string): Error {
+  if (!isCayError(error) || error.code === 'internal')
+    return new ProtocolError(ProtocolErrorCode.InternalError, 'The server failed');
+  if (error.code === 'not_found') return new ResourceNotFoundError(uri, error.message);
+  return new ProtocolError(ProtocolErrorCode.InvalidParams, error.message);
 }
 
 /** Progress is output in bytes, if the client asked for any. */
