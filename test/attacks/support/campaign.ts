@@ -9,8 +9,8 @@ export interface Campaign {
   readonly name: string;
   /** What `npm test` runs it against; each entry is a run of its own. `--target` may name any other. */
   readonly targets: readonly TargetOptions[];
-  /** Flags of the server that its cases need. */
-  flags?(on: TargetOptions): readonly string[];
+  /** Flags of the server that its cases need. What they name may be started here. */
+  flags?(on: TargetOptions): readonly string[] | Promise<readonly string[]>;
   /** Makes what its cases need. */
   open(target: Target, random: Random): Promise<OpenCampaign>;
 }

@@ -105,7 +105,7 @@ function textFor({ minLength = 0, maxLength = 40 }: Schema, { random, words }: V
   return random.pick(['a', 'é', '/', '\\', '0', '%', '\u{1f9e8}']).repeat(Math.min(length, 70_000));
 }
 
-function hostileValue(options: ValueOptions, depth: number): unknown {
+export function hostileValue(options: ValueOptions, depth: number): unknown {
   const { random } = options;
   switch (random.below(8)) {
     case 0:

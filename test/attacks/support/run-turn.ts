@@ -43,7 +43,7 @@ export async function runTurn(
   on: TargetOptions,
   { seed, ms, cases = Infinity, trace }: TurnOptions,
 ): Promise<Turn> {
-  await using target = await startTarget({ ...on, flags: [...(campaign.flags?.(on) ?? [])] });
+  await using target = await startTarget({ ...on, flags: [...((await campaign.flags?.(on)) ?? [])] });
   const open = await campaign.open(target, seeded(seed));
   const findings: Finding[] = [];
   const begun = performance.now();
