@@ -38,10 +38,9 @@ const bounded = (text: string | null | undefined) => (text == null ? null : text
 export function attemptLog(
   sandboxId: SandboxId,
   clock: Clock,
-  { most, onAttempt }: { most: number; onAttempt: (attempt: EgressAttempt) => void },
+  { most, onAttempt }: { most: () => number; onAttempt: (attempt: EgressAttempt) => void },
 ): AttemptLog {
-  const ring: { withdrawn: boolean; live: () => EgressAttempt }[] = [];
-  let at = 0;
+  const latest: { withdrawn: boolean; live: () => EgressAttempt }[] = [];
   const counts = { attempts: 0, denied: 0 };
   return {
     counts,
@@ -74,8 +73,9 @@ export function attemptLog(
         ...(record.open && { bytesOut: bytes.out, bytesIn: bytes.in, durationMs: clock.steady() - began }),
       });
       const entry = { withdrawn: false, live };
-      ring[at] = entry;
-      at = (at + 1) % most;
+      latest.push(entry);
+      const over = latest.length - most();
+      if (over > 0) latest.splice(0, over);
       return {
         record,
         withdraw() {
@@ -102,7 +102,7 @@ export function attemptLog(
       };
     },
     list: () =>
-      [...ring.slice(at), ...ring.slice(0, at)]
+      latest
         .filter(({ withdrawn }) => !withdrawn)
         .toReversed()
         .map(({ live }) => live()),

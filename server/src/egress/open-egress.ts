@@ -52,7 +52,7 @@ export interface EgressOptions {
   readonly ask?: Ask | undefined;
   /** Called with every attempt that has ended. It must not throw. */
   readonly onAttempt?: ((attempt: EgressAttempt) => void) | undefined;
-  /** How many attempts of each sandbox are kept in memory. */
+  /** How many attempts of each sandbox are kept in memory at most. A project with many sandboxes has fewer. */
   readonly keepAttempts?: number | undefined;
 }
 
@@ -96,6 +96,8 @@ const DEFAULT_TIMEOUTS: EgressTimeouts = {
   totalMs: 24 * 3_600_000,
   askMs: 60_000,
 };
+/** Attempts of one project that are kept in memory, by all its sandboxes together. */
+const PROJECT_ATTEMPTS = 50_000;
 const LOOKUPS_PER_MINUTE = 30_000;
 const TICK_MS = 1000;
 const MAX_COMPILED = 1000;
@@ -167,7 +169,11 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
             clock,
             presets: options.presets,
             limits: { ...DEFAULT_LIMITS, ...options.limits },
-            keepAttempts: options.keepAttempts ?? 1000,
+            keepAttempts: () =>
+              Math.min(
+                options.keepAttempts ?? 1000,
+                Math.max(10, Math.floor(PROJECT_ATTEMPTS / carriage.sandboxes(project))),
+              ),
             onAttempt: options.onAttempt ?? (() => {}),
           });
           sandboxes.set(id, sandbox);

@@ -26,12 +26,14 @@ export interface Grant {
 export interface SandboxOptions extends PolicyOptions {
   readonly clock: Clock;
   readonly limits: EgressLimits;
-  readonly keepAttempts: number;
+  readonly keepAttempts: () => number;
   readonly onAttempt: (attempt: EgressAttempt) => void;
 }
 
 const MAX_GRANTS = 1000;
 const MAX_PENDING = 32;
+/** Rules whose use is remembered. A policy has fewer; it may be changed for ever. */
+const MAX_RULE_BUDGETS = 4096;
 
 export class SandboxEgress {
   readonly id: SandboxId;
@@ -118,6 +120,11 @@ export class SandboxEgress {
     if (!budget)
       this.#ruleBudgets.set(text, (budget = new Budget(`The rule "${text}"`, limits, this.#options.clock)));
     budget.limits = limits;
+    if (this.#ruleBudgets.size > MAX_RULE_BUDGETS)
+      for (const [other, { connections }] of this.#ruleBudgets) {
+        if (connections === 0 && other !== text) this.#ruleBudgets.delete(other);
+        if (this.#ruleBudgets.size <= MAX_RULE_BUDGETS) break;
+      }
     return budget;
   }
 

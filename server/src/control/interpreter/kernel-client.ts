@@ -1,12 +1,20 @@
-/** Speaks with the kernel of a sandbox: HTTP over a connection to its port. All answers are hostile. */
+/**
+ * Speaks with the kernel of a sandbox: HTTP over a connection to its port. All answers are hostile: any program
+ * inside can listen there. Lines are bounded in bytes and values, what a project has of them at once too, and
+ * they are parsed in pieces.
+ */
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { CayError, type ErrorCode } from '@cay/sdk/protocol';
 import { connectionStream } from '../../guest/connection-stream.ts';
 import type { CallOptions, Guest } from '../../guest/guest.ts';
 import { collectBytes } from '../../lib/bounded-bytes.ts';
+import { parsePieces } from '../../lib/parse-json.ts';
+import { nextSlice } from '../../lib/slices.ts';
 import { INTERPRETER_PORT } from './interpreter.ts';
 
 export interface KernelRequest extends CallOptions {
+  /** The project of the caller. */
+  owner: string;
   method: 'GET' | 'POST' | 'DELETE';
   path: string;
   body?: unknown;
@@ -14,7 +22,13 @@ export interface KernelRequest extends CallOptions {
 
 const MAX_ANSWER = 1024 * 1024;
 /** One event may be an image. */
-const MAX_LINE = 64 * 1024 * 1024;
+const MAX_LINE = 16 * 1024 * 1024;
+/** Of all lines that have begun and not ended, of one project. */
+const MAX_HELD = 64 * 1024 * 1024;
+const MAX_VALUES = 100_000;
+const SMALL_LINE = 64 * 1024;
+/** Pieces of a line that are kept as they came. */
+const MAX_PIECES = 256;
 const CODES: Record<number, ErrorCode> = {
   400: 'invalid_argument',
   403: 'permission_denied',
@@ -29,7 +43,7 @@ export async function askKernel(guest: Guest, request: KernelRequest): Promise<u
   try {
     const text = (await collectBytes(answer, MAX_ANSWER))?.toString();
     if (text === undefined) throw malformed();
-    return text === '' ? undefined : parse(text);
+    return text === '' ? undefined : await parse(Buffer.from(text), request.owner);
   } finally {
     close();
   }
@@ -40,7 +54,7 @@ export async function streamKernel(guest: Guest, request: KernelRequest): Promis
   const { answer, close } = await send(guest, request);
   return (async function* () {
     try {
-      yield* lines(answer);
+      yield* lines(answer, request.owner);
     } finally {
       close();
     }
@@ -82,39 +96,61 @@ async function send(
   }
 }
 
-async function* lines(answer: AsyncIterable<Buffer>): AsyncGenerator<unknown> {
-  let held: Buffer[] = [];
+/** Bytes of lines that have not ended, by project. */
+const heldBy = new Map<string, number>();
+
+async function* lines(answer: AsyncIterable<Buffer>, owner: string): AsyncGenerator<unknown> {
+  let pieces: Buffer[] = [];
   let size = 0;
+  const hold = (bytes: number) => {
+    size += bytes;
+    const all = (heldBy.get(owner) ?? 0) + bytes;
+    if (all > 0) heldBy.set(owner, all);
+    else heldBy.delete(owner);
+    if (bytes > 0 && size > MAX_LINE) throw tooLarge('An event of the interpreter is', MAX_LINE);
+    if (bytes > 0 && all > MAX_HELD)
+      throw tooLarge('The events of interpreters that this project waits for are', MAX_HELD);
+  };
   try {
     for await (const chunk of answer) {
       let rest = chunk;
       for (let at = rest.indexOf(10); at >= 0; at = rest.indexOf(10)) {
-        const line = Buffer.concat([...held, rest.subarray(0, at)]);
-        held = [];
-        size = 0;
+        const line = Buffer.concat([...pieces, rest.subarray(0, at)]);
         rest = rest.subarray(at + 1);
-        if (line.length > 0) yield parse(line.toString());
+        const value = line.length > 0 ? await parse(line, owner) : undefined;
+        pieces = [];
+        hold(-size);
+        if (line.length > 0) yield value;
       }
-      if (rest.length > 0) held.push(rest);
-      size += rest.length;
-      if (size > MAX_LINE)
-        throw new CayError(
-          'resource_exhausted',
-          `An event of the interpreter is larger than ${MAX_LINE} bytes`,
-        );
+      if (rest.length === 0) continue;
+      hold(rest.length);
+      pieces.push(rest);
+      if (pieces.length > MAX_PIECES) pieces = [Buffer.concat(pieces)];
     }
   } catch (error) {
     if (error instanceof CayError) throw error;
     throw new CayError('unavailable', 'The code interpreter broke off the connection', { cause: error });
+  } finally {
+    hold(-size);
   }
 }
 
-function parse(text: string): unknown {
+async function parse(line: Buffer, owner: string): Promise<unknown> {
   try {
-    return JSON.parse(text) as unknown;
+    if (line.length <= SMALL_LINE) return JSON.parse(line.toString()) as unknown;
+    const parsing = parsePieces(line, MAX_VALUES);
+    for (;;) {
+      await nextSlice(owner);
+      const { done, value } = parsing.next();
+      if (done) return value;
+    }
   } catch {
     throw malformed();
   }
 }
 
+const tooLarge = (what: string, most: number) =>
+  new CayError('resource_exhausted', `${what} larger than ${most} bytes`, {
+    hint: 'have the code show less at once',
+  });
 const malformed = () => new CayError('failed_precondition', 'The code interpreter gave no valid answer');

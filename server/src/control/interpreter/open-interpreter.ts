@@ -38,16 +38,16 @@ export function openInterpreter(options: TemplateOptions): InterpreterVerbs {
     principal: Principal,
     ref: string,
     call: CallOptions,
-    ask: (guest: Guest) => Promise<T>,
+    ask: (guest: Guest, owner: string) => Promise<T>,
   ): Promise<T> {
     const { guest, row } = await control.enter(principal, ref);
     try {
-      return await ask(guest);
+      return await ask(guest, principal.project);
     } catch (error) {
       if (!isCayError(error, 'unavailable') || (await kernelAnswers(guest, call))) throw error;
     }
     await started(guest, row, call);
-    return ask(guest);
+    return ask(guest, principal.project);
   }
 
   async function asked<S extends z.ZodType>(
@@ -71,40 +71,40 @@ export function openInterpreter(options: TemplateOptions): InterpreterVerbs {
     },
 
     run: (principal, ref, { code, language, context, env, timeoutMs }, call = {}) =>
-      withKernel(principal, ref, call, async (guest) => {
+      withKernel(principal, ref, call, async (guest, owner) => {
         const body = { code, language, context_id: context, env_vars: env ?? {} };
-        const source = await streamKernel(guest, { ...call, method: 'POST', path: '/execute', body });
-        return bounded(guest, source, timeoutMs);
+        const source = await streamKernel(guest, { ...call, owner, method: 'POST', path: '/execute', body });
+        return bounded(guest, source, { owner, timeoutMs });
       }),
 
     contexts: (principal, ref, call = {}) =>
-      withKernel(principal, ref, call, async (guest) => {
-        const contexts = await askKernel(guest, { ...call, method: 'GET', path: '/contexts' });
+      withKernel(principal, ref, call, async (guest, owner) => {
+        const contexts = await askKernel(guest, { ...call, owner, method: 'GET', path: '/contexts' });
         const parsed = CodeContextListSchema.safeParse({ contexts });
         if (parsed.success) return parsed.data.contexts;
         throw new CayError('failed_precondition', 'The code interpreter gave no valid answer');
       }),
 
     createContext: (principal, ref, request, call = {}) =>
-      withKernel(principal, ref, call, (guest) =>
-        asked(CodeContextSchema, guest, { ...call, method: 'POST', path: '/contexts', body: request }),
+      withKernel(principal, ref, call, (guest, owner) =>
+        asked(CodeContextSchema, guest, { ...call, owner, method: 'POST', path: '/contexts', body: request }),
       ),
 
     async restartContext(principal, ref, context, call = {}) {
-      await withKernel(principal, ref, call, (guest) =>
-        askKernel(guest, { ...call, method: 'POST', path: ofContext(context, 'restart') }),
+      await withKernel(principal, ref, call, (guest, owner) =>
+        askKernel(guest, { ...call, owner, method: 'POST', path: ofContext(context, 'restart') }),
       );
     },
 
     interruptContext: (principal, ref, context, call = {}) =>
-      withKernel(principal, ref, call, async (guest) => {
+      withKernel(principal, ref, call, async (guest, owner) => {
         const path = ofContext(context, 'interrupt');
-        return (await asked(InterruptedSchema, guest, { ...call, method: 'POST', path })).interrupted;
+        return (await asked(InterruptedSchema, guest, { ...call, owner, method: 'POST', path })).interrupted;
       }),
 
     async removeContext(principal, ref, context, call = {}) {
-      await withKernel(principal, ref, call, (guest) =>
-        askKernel(guest, { ...call, method: 'DELETE', path: ofContext(context) }),
+      await withKernel(principal, ref, call, (guest, owner) =>
+        askKernel(guest, { ...call, owner, method: 'DELETE', path: ofContext(context) }),
       );
     },
   };
@@ -113,7 +113,7 @@ export function openInterpreter(options: TemplateOptions): InterpreterVerbs {
   async function* bounded(
     guest: Guest,
     source: AsyncIterable<unknown>,
-    timeoutMs: number | undefined,
+    { owner, timeoutMs }: { owner: string; timeoutMs: number | undefined },
   ): AsyncGenerator<CodeEvent> {
     let timer: NodeJS.Timeout | undefined;
     let late = false;
@@ -121,7 +121,11 @@ export function openInterpreter(options: TemplateOptions): InterpreterVerbs {
       if (timeoutMs === undefined) return;
       timer = setTimeout(() => {
         late = true;
-        const interrupt = askKernel(guest, { method: 'POST', path: ofContext(context, 'interrupt') });
+        const interrupt = askKernel(guest, {
+          owner,
+          method: 'POST',
+          path: ofContext(context, 'interrupt'),
+        });
         inBackground(interrupt, ignoreFailure);
       }, timeoutMs);
     };

@@ -7,6 +7,8 @@ export interface ProjectCarriage {
   join(project: string): ProjectConnections;
   /** A sandbox that had joined is gone. */
   leave(one: ProjectConnections): void;
+  /** How many have joined. */
+  sandboxes(project: string): number;
   limit(project: string, limits: CarryLimits): void;
   taken(project: string): { connections: number; bytes: number };
   refused(): number;
@@ -46,6 +48,7 @@ export function projectCarriage(clock: Clock): ProjectCarriage {
       limits.delete(project);
       refusedBefore += connections.refused;
     },
+    sandboxes: (project) => projects.get(project)?.sandboxes ?? 1,
     limit(project, given) {
       const one = projects.get(project);
       limits.set(project, given);
