@@ -296,7 +296,7 @@ const kubernetes = {
   kubernetesWarmPool: setting(countBetween(0, MAX_WARM_POOL, `must be a number from 0 to ${MAX_WARM_POOL}`), {
     group: 'kubernetes',
     value: 'number',
-    help: 'with agent-sandbox: how many sandboxes run already for those who ask for the usual',
+    help: 'how many pods of a namespace run already for sandboxes that ask for the usual',
     usually: '0',
   }),
   kubernetesStorage: setting(quantity, {

@@ -13,7 +13,8 @@ import type {
 } from '../../server/src/backends/kubernetes/agent-sandbox/settings.ts';
 import { isAway, type Backend, type Phase } from '../../server/src/backends/backend.ts';
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';
-import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/client/objects.ts';
+import { LABELS } from '../../server/src/backends/kubernetes/client/names.ts';
+import type { Job, KubernetesObject, List } from '../../server/src/backends/kubernetes/client/objects.ts';
 import { Semaphore } from '../../server/src/lib/semaphore.ts';
 import { drain, until } from '../conformance/box.ts';
 import { CLUSTER_POINTS } from '../faults/model/fault-points.ts';
@@ -122,6 +123,18 @@ const FROM_THE_POOL: Case[] = [
   },
 ];
 
+const FROM_THE_POOL_OF_JOBS: Case[] = [
+  ...starting('absent', 'ensure', ['kubernetes.pool.claimed', STARTED]),
+  ...starting('absent', 'remove', ['kubernetes.pool.claimed']),
+  {
+    from: 'ready',
+    verb: 'remove',
+    point: 'kubernetes.remove.asked',
+    finds: ['absent', 'failed'],
+    next: 'ensure',
+  },
+];
+
 interface Kind {
   title: string;
   backend: NonNullable<Operation['backend']>;
@@ -143,6 +156,13 @@ const KINDS: Kind[] = [
     backend: 'agent-sandbox',
     more: { warmPool: 2 },
     cases: FROM_THE_POOL,
+  },
+  {
+    title: 'kubernetes-job with a warm pool',
+    backend: 'kubernetes-job',
+    // Enough that every case finds one.
+    more: { warmPool: 6 },
+    cases: FROM_THE_POOL_OF_JOBS,
   },
 ];
 
@@ -182,6 +202,8 @@ describe.skipIf(why !== undefined)('a server that is killed on a cluster', () =>
     const [earlier, later] = [await open(), await open()];
     try {
       await Promise.all([earlier.capabilities(), later.capabilities()]);
+      if (kind.backend === 'kubernetes-job' && kind.more.warmPool !== undefined)
+        await until('the pool is full', () => poolIsFull(namespace, kind.more.warmPool!), 60_000);
       const problems = await Promise.all(
         kind.cases.map((one) =>
           atOnce.run(async () => {
@@ -209,6 +231,13 @@ describe.skipIf(why !== undefined)('a server that is killed on a cluster', () =>
       await api.remove(`/api/v1/namespaces/${namespace}`);
     }
   });
+
+  async function poolIsFull(namespace: string, size: number): Promise<boolean> {
+    const { items } = await api.get<List<Job>>(`/apis/batch/v1/namespaces/${namespace}/jobs`, {
+      labelSelector: `${LABELS.pool},!${LABELS.sandbox}`,
+    });
+    return items.filter(({ status }) => (status?.ready ?? 0) > 0).length >= size;
+  }
 
   async function play(
     { from, verb, point, finds, next }: Case,

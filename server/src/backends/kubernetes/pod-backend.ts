@@ -308,6 +308,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
       leases.stop();
       tenancy?.stop();
       closing.abort();
+      shared.close?.();
       links.close();
       spares.close();
       changes.close();

@@ -29,6 +29,8 @@ export interface KindInPlace {
   strays?(): Promise<Stray[]>;
   /** Renews the lease of shared resources. */
   renewShared?(): Promise<void>;
+  /** Lets go of them. They stay in the cluster. */
+  close?(): void;
 }
 
 export interface Place {

@@ -1,10 +1,9 @@
-import { createHash } from 'node:crypto';
-import { SandboxSpecSchema, type SandboxSpec } from '@cay/sdk/protocol';
-import { DEFAULT_POLICY, usualLimits } from '../../../policy/policy.ts';
+import type { SandboxSpec } from '@cay/sdk/protocol';
 import type { Metadata } from '../client/objects.ts';
 import type { Place } from '../pod-kind.ts';
 import type { Runtime } from '../runtimes.ts';
-import { podSpec, type PodOptions } from '../workloads/pod-spec.ts';
+import type { PodOptions } from '../workloads/pod-spec.ts';
+import { poolDigest, usualPod } from '../workloads/usual-pod.ts';
 import { installationLabels } from '../workloads/workload.ts';
 import { blueprint, CORE_VERSION, moment } from './sandbox.ts';
 import type { PoolAndStorage } from './settings.ts';
@@ -48,17 +47,12 @@ export function poolObjects(
   { warmPool: replicas = 0, storage }: PoolAndStorage,
   runtime: Runtime,
 ): PoolObjects {
-  const { requests, pullPolicy } = settings;
   const labels = installationLabels(installation);
   // Where files are on a volume no sandbox has a disk limit of its own.
-  const limits = { ...usualLimits(settings.policy ?? DEFAULT_POLICY), ...(storage && { diskBytes: null }) };
-  const usual = SandboxSpecSchema.parse({ limits });
-  const options: PodOptions = { settings, requests, pullPolicy, runtime };
-  const made = blueprint(undefined, usual, labels, { ...options, storage });
-  const digest = createHash('sha256').update(JSON.stringify(made)).digest('hex').slice(0, 8);
-  const name = `${prefixOf(installation)}-${digest}`;
+  const { spec, options, fits } = usualPod(settings, runtime, storage && { diskBytes: null });
+  const made = blueprint(undefined, spec, labels, { ...options, storage });
+  const name = `${prefixOf(installation)}-${poolDigest(made)}`;
   const metadata = { name, namespace, labels };
-  const pod = JSON.stringify(podSpec(undefined, usual, options));
   return {
     name,
     holder: {
@@ -86,6 +80,6 @@ export function poolObjects(
       metadata,
       spec: { replicas, sandboxTemplateRef: { name } },
     },
-    fits: (spec, asked) => JSON.stringify(podSpec(undefined, spec, asked)) === pod,
+    fits,
   };
 }

@@ -1,6 +1,7 @@
 import { CayError } from '@cay/sdk/protocol';
 import type { ClusterSettings } from '../cluster-settings.ts';
 import type { PodBackendOptions } from '../pod-backend.ts';
+import { checkWarmPool } from '../workloads/warm-pool-size.ts';
 
 export interface AgentSandboxOptions extends PodBackendOptions, PoolAndStorage {}
 
@@ -14,7 +15,6 @@ export interface PoolAndStorage {
   storage?: { size: string; storageClass?: string };
 }
 
-const MAX_POOL = 1000;
 const QUANTITY = /^[1-9][0-9]*(Ki|Mi|Gi|Ti|k|M|G|T)?$/;
 
 /** The settings that only this backend has. */
@@ -25,21 +25,15 @@ export function poolAndStorage({ warmPool, storage: size, storageClass }: Cluste
   };
 }
 
-export function checkPoolAndStorage({ warmPool = 0, storage }: PoolAndStorage): {
+export function checkPoolAndStorage({ warmPool, storage }: PoolAndStorage): {
   warmPool: number;
   storage: PoolAndStorage['storage'];
 } {
-  if (!Number.isInteger(warmPool) || warmPool < 0 || warmPool > MAX_POOL) {
-    throw new CayError(
-      'invalid_argument',
-      `A warm pool of "${warmPool}" sandboxes cannot be: must be 0 to ${MAX_POOL}`,
-    );
-  }
   if (storage && !QUANTITY.test(storage.size)) {
     throw new CayError(
       'invalid_argument',
       `Storage of "${storage.size}" cannot be: must be a quantity such as "5Gi"`,
     );
   }
-  return { warmPool, storage };
+  return { warmPool: checkWarmPool(warmPool), storage };
 }

@@ -34,6 +34,8 @@ export interface KubernetesCall {
   body?: object;
   /** Of the body. Default `application/json`. */
   type?: string;
+  /** The body names the version that it is for: a conflict is the answer. */
+  exact?: boolean;
   signal?: AbortSignal;
 }
 
@@ -203,7 +205,8 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
         const text = await body(answer, call.action);
         if (isSuccess(answer)) return text === '' ? undefined : JSON.parse(text);
         const status = answer.statusCode ?? 0;
-        const overtaken = status === 409 && call.type === MERGE_PATCH && !/precondition/i.test(text);
+        const retried = call.type === MERGE_PATCH && !call.exact;
+        const overtaken = status === 409 && retried && !/precondition/i.test(text);
         if ((status !== 429 && !overtaken) || attempt >= MAX_RETRIES) {
           if (call.allow?.includes(status)) return undefined;
           throw fromKubernetesAnswer(status, text, call.action);

@@ -9,6 +9,8 @@ export const LABELS = {
   sandbox: 'cay.dev/sandbox',
   incarnation: 'cay.dev/incarnation',
   project: 'cay.dev/project',
+  /** Of a Job that was made for a warm pool, and what its pod is made of. It stays when a sandbox gets the Job. */
+  pool: 'cay.dev/pool',
   /** Of what the network is tried with, and whose that is. It is no sandbox, and is not looked for as one. */
   probe: 'cay.dev/probe',
   probeOf: 'cay.dev/probe-of',

@@ -55,6 +55,7 @@ export interface Job extends KubernetesObject {
   status?: {
     startTime?: string;
     active?: number;
+    ready?: number;
     succeeded?: number;
     failed?: number;
     conditions?: Condition[];

@@ -27,18 +27,30 @@ export function renderJob(
     apiVersion: 'batch/v1',
     kind: 'Job',
     metadata: workloadMetadata(id, spec, incarnation, options),
-    spec: {
-      parallelism: 1,
-      completions: 1,
-      backoffLimit: RESTARTS,
-      activeDeadlineSeconds: options.leaseSeconds,
-      ttlSecondsAfterFinished: KEPT_SECONDS,
-      template: {
-        metadata: { labels: sandboxLabels(id, options), annotations: POD_ANNOTATIONS },
-        spec: podSpec(id, spec, options),
-      },
-    },
+    spec: jobSpec(podSpec(id, spec, options), sandboxLabels(id, options), options.leaseSeconds),
   };
+}
+
+/** What every Job of ours has, with these labels on its pod. */
+export function jobSpec(pod: object, labels: Record<string, string>, leaseSeconds: number): object {
+  return {
+    parallelism: 1,
+    completions: 1,
+    backoffLimit: RESTARTS,
+    activeDeadlineSeconds: leaseSeconds,
+    ttlSecondsAfterFinished: KEPT_SECONDS,
+    template: { metadata: { labels, annotations: POD_ANNOTATIONS }, spec: pod },
+  };
+}
+
+/** Seconds since the cluster counts its deadline. */
+export function usedSeconds({ status, metadata }: Job, nowMs: number): number {
+  return Math.max(0, (nowMs - Date.parse(status?.startTime ?? metadata.creationTimestamp ?? '')) / 1000) || 0;
+}
+
+/** The deadline that is so many seconds from now. */
+export function deadlineIn(leaseSeconds: number, job: Job, nowMs: number): number {
+  return Math.ceil(usedSeconds(job, nowMs)) + leaseSeconds;
 }
 
 /** Why the Job will never run again; `undefined` while it may. */

@@ -1,68 +1,85 @@
 /** The Jobs of one installation in one namespace. */
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { MERGE_PATCH } from '../client/kubernetes-client.ts';
-import { LABELS, objectName, sandboxOf, selectorOf } from '../client/names.ts';
+import { LABELS, sandboxOf, selectorOf } from '../client/names.ts';
 import type { Job, List, Pod } from '../client/objects.ts';
 import type { Place } from '../pod-kind.ts';
 import { statusPatch } from '../workloads/workload-status.ts';
 import { podsOf, type Workloads } from '../workloads/workload.ts';
-import { renderJob, whyOver } from './job.ts';
+import { deadlineIn, renderJob, usedSeconds, whyOver } from './job.ts';
+import type { JobPool } from './job-pool.ts';
 
-export function kubernetesJobs({
-  client,
-  namespace,
-  installation,
-}: Pick<Place, 'client' | 'namespace' | 'installation'>): Workloads {
+/** The label that the Job controller gives to the pods of a Job. */
+const JOB_NAME = 'batch.kubernetes.io/job-name';
+
+export function kubernetesJobs(
+  { client, namespace, installation }: Pick<Place, 'client' | 'namespace' | 'installation'>,
+  pool?: JobPool,
+): Workloads {
   const jobs = `/apis/batch/v1/namespaces/${namespace}/jobs`;
   const pods = `/api/v1/namespaces/${namespace}/pods`;
   const selector = selectorOf(installation);
-  const startedMs = ({ status, metadata }: Job) =>
-    Date.parse(status?.startTime ?? metadata.creationTimestamp ?? '');
+  /** Pods of a warm pool carry no sandbox's label, and never do. */
+  const podSelector = `${LABELS.installation}=${installation}`;
 
-  async function read(id: SandboxId, signal?: AbortSignal): Promise<Job | undefined> {
-    const job = (await client.json('GET', `${jobs}/${objectName(id)}`, {
+  /** By label, because a Job that comes from a warm pool has a name of the pool's. */
+  async function labelled(id: SandboxId, signal?: AbortSignal): Promise<Job[]> {
+    const query = { labelSelector: selectorOf(installation, id) };
+    const { items } = (await client.json('GET', jobs, {
       action: `look at sandbox "${id}"`,
-      allow: [404],
+      query,
       signal,
-    })) as Job | undefined;
-    return job?.metadata.labels?.[LABELS.installation] === installation ? job : undefined;
+    })) as List<Job>;
+    return items;
+  }
+
+  async function podsWith(labelSelector: string, action: string, signal?: AbortSignal): Promise<Pod[]> {
+    return ((await client.json('GET', pods, { action, query: { labelSelector }, signal })) as List<Pod>)
+      .items;
   }
 
   return {
     collections: [{ path: jobs, what: 'sandboxes', selector }],
-    pods: { path: pods, what: 'pods of sandboxes', selector },
+    pods: { path: pods, what: 'pods of sandboxes', selector: podSelector },
     whyOver,
     keepsFiles: () => false,
 
     async find(id, { signal } = {}) {
-      const query = { labelSelector: selectorOf(installation, id) };
-      const [job, list] = await Promise.all([
-        read(id, signal),
-        client.json('GET', pods, { action: `look at sandbox "${id}"`, query, signal }) as Promise<List<Pod>>,
+      const action = `look at sandbox "${id}"`;
+      const [[job], own] = await Promise.all([
+        labelled(id, signal),
+        podsWith(selectorOf(installation, id), action, signal),
       ]);
-      return job && { workload: job, pods: podsOf(job, list.items) };
+      if (!job) return undefined;
+      const pooled = job.metadata.labels?.[LABELS.pool] !== undefined;
+      const found = pooled ? await podsWith(`${JOB_NAME}=${job.metadata.name}`, action, signal) : own;
+      return { workload: job, pods: podsOf(job, found) };
     },
 
-    exists: async (id) => (await read(id)) !== undefined,
+    exists: async (id) => (await labelled(id)).length > 0,
 
     async list({ signal } = {}) {
-      const call = { action: 'list sandboxes', query: { labelSelector: selector }, signal };
+      const action = 'list sandboxes';
       const [found, made] = await Promise.all([
-        client.json('GET', jobs, call) as Promise<List<Job>>,
-        client.json('GET', pods, call) as Promise<List<Pod>>,
+        client.json('GET', jobs, { action, query: { labelSelector: selector }, signal }) as Promise<
+          List<Job>
+        >,
+        podsWith(podSelector, action, signal),
       ]);
       return found.items.flatMap((job) => {
         const id = sandboxOf(job);
-        return id === undefined ? [] : [{ id, workload: job, pods: podsOf(job, made.items) }];
+        return id === undefined ? [] : [{ id, workload: job, pods: podsOf(job, made) }];
       });
     },
 
     async create(id, spec, incarnation, { signal, ...options }) {
+      const claimed = await pool?.claim(id, spec, incarnation, { signal, ...options });
+      if (claimed) return claimed;
       try {
         const body = renderJob(id, spec, incarnation, options);
         return (await client.json('POST', jobs, { action: `create sandbox "${id}"`, body, signal })) as Job;
       } catch (error) {
-        const made = isCayError(error, 'conflict') ? await read(id, signal) : undefined;
+        const [made] = isCayError(error, 'conflict') ? await labelled(id, signal) : [];
         if (made) return made;
         throw error;
       }
@@ -81,32 +98,31 @@ export function kubernetesJobs({
     },
 
     leftSeconds(job: Job) {
-      return (job.spec?.activeDeadlineSeconds ?? 0) - (client.now() - startedMs(job)) / 1000;
+      return (job.spec?.activeDeadlineSeconds ?? 0) - usedSeconds(job, client.now());
     },
 
     async renew(job, leaseSeconds) {
       const { name, uid } = job.metadata;
-      const usedSeconds = Math.max(0, Math.ceil((client.now() - startedMs(job)) / 1000));
-      const body = { metadata: { uid }, spec: { activeDeadlineSeconds: usedSeconds + leaseSeconds } };
+      const activeDeadlineSeconds = deadlineIn(leaseSeconds, job, client.now());
       await client.json('PATCH', `${jobs}/${name}`, {
         action: `renew the lease of "${name}"`,
-        body,
+        body: { metadata: { uid }, spec: { activeDeadlineSeconds } },
         type: MERGE_PATCH,
         allow: [404, 409],
       });
     },
 
     async remove(id, { signal } = {}) {
-      const job = await read(id, signal);
-      if (!job) return false;
-      const body = { propagationPolicy: 'Foreground', preconditions: { uid: job.metadata.uid } };
-      await client.json('DELETE', `${jobs}/${job.metadata.name}`, {
-        action: `remove sandbox "${id}"`,
-        body,
-        allow: [404, 409],
-        signal,
-      });
-      return true;
+      const found = await labelled(id, signal);
+      for (const { metadata } of found) {
+        await client.json('DELETE', `${jobs}/${metadata.name}`, {
+          action: `remove sandbox "${id}"`,
+          body: { propagationPolicy: 'Foreground', preconditions: { uid: metadata.uid } },
+          allow: [404, 409],
+          signal,
+        });
+      }
+      return found.length > 0;
     },
   };
 }
