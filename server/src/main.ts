@@ -46,13 +46,15 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
     return probed(destroyable(backend), options);
   },
   async 'kubernetes-job'(options) {
-    const [{ kubernetesJobBackend }, { settings }] = await Promise.all([
+    const [{ kubernetesJobBackend }, { settings, cluster }] = await Promise.all([
       import('./backends/kubernetes/job/kubernetes-job.ts'),
       clusterSettings(options),
     ]);
-    // Nothing is carried for pods yet: what they need for it was not tried on a cluster.
-    const { policy, onError, onSwept } = options;
-    return destroyable(await kubernetesJobBackend({ ...settings, policy, onError, onSwept }));
+    const { egress, policy, onError, onSwept } = options;
+    const { warmPool } = cluster;
+    return destroyable(
+      await kubernetesJobBackend({ ...settings, warmPool, egress, policy, onError, onSwept }),
+    );
   },
   async 'agent-sandbox'(options) {
     const [{ agentSandboxBackend }, { poolAndStorage }, { settings, cluster }] = await Promise.all([
@@ -60,11 +62,12 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       import('./backends/kubernetes/agent-sandbox/settings.ts'),
       clusterSettings(options),
     ]);
-    const { policy, onError, onSwept } = options;
+    const { egress, policy, onError, onSwept } = options;
     return destroyable(
       await agentSandboxBackend({
         ...settings,
         ...poolAndStorage(cluster),
+        egress,
         policy,
         onError,
         onSwept,

@@ -4,9 +4,18 @@
  */
 import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { CayError, isCayError, newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
+import {
+  CayError,
+  isCayError,
+  newId,
+  SandboxSpecSchema,
+  type NetworkPolicy,
+  type SandboxId,
+} from '@cay/sdk/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ACCOUNTS } from '../../packaging/images/guest-image.ts';
 import { layerOf, writeImage } from '../../packaging/images/image.ts';
@@ -17,6 +26,7 @@ import {
   type KubernetesClient,
 } from '../../server/src/backends/kubernetes/client/kubernetes-client.ts';
 import { unpack } from '../../server/src/cli/lib/archive/unpack.ts';
+import { openWorld } from '../../server/src/egress/testing/program.ts';
 import { FRAME } from '../../server/src/guest/frame.ts';
 import type { Guest } from '../../server/src/guest/guest.ts';
 import { BLOCK, encodeHeader } from '../../server/src/lib/tar/header.ts';
@@ -46,6 +56,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
   let backend: Backend & Freezing;
   let liar: { id: SandboxId; pod: string; guest: Guest };
   let honest: { id: SandboxId; guest: Guest };
+  const world = openWorld();
 
   beforeAll(async () => {
     cluster = await startCluster('full');
@@ -57,6 +68,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     backend = (await kubernetesJobBackend({
       kubeconfig: cluster.kubeconfig,
       namespace: NAMESPACE,
+      egress: world.egress,
       ...images,
     })) as Backend & Freezing;
     const make = async () => {
@@ -88,6 +100,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
 
   afterAll(async () => {
     await backend?.close();
+    world.egress.close();
     client?.close();
     api?.close();
     await cluster?.stop();
@@ -254,6 +267,50 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
       expect(value === null || Number.isSafeInteger(Math.trunc(value))).toBe(true);
   });
 
+  it('that asks for what its sandbox may not reach gets nothing, whatever it says it is', async () => {
+    const reached: string[] = [];
+    const server = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.on('data', (data) => reached.push(data.toString()));
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    try {
+      world.names.set('open.test', ['127.0.0.1']).set('secret.test', ['127.0.0.1']);
+      const policy = (name: string): NetworkPolicy => ({ base: 'none', allow: [`${name}:${port}`] });
+      world.egress.policies.set(honest.id, [policy('secret.test')]);
+      world.egress.policies.set(liar.id, [policy('open.test')]);
+      await tell(
+        lies.send(
+          lies.hello,
+          lies.opens(2, { op: 'egress', name: 'secret.test', port }),
+          lies.opens(4, { op: 'egress', name: 'secret.test', port, sandbox: honest.id }),
+          lies.opens(6, { op: 'egress', address: '127.0.0.1', port }),
+          lies.opens(8, { op: 'lookup', name: 'secret.test' }),
+          lies.opens(10, { op: 'egress', name: 'open.test', port }),
+          ...[2, 4, 6, 10].map((stream) => lies.data(Buffer.from(`stream ${stream}`), stream)),
+        ),
+        lies.waitForEver,
+      );
+      await until('what it may reach is reached', () => reached.length > 0, ANSWER_MS);
+      await until('all was decided', () => world.egress.attempts(liar.id).length >= 3, ANSWER_MS);
+      expect(new Set(reached)).toEqual(new Set(['stream 10']));
+      const told = world.egress
+        .attempts(liar.id)
+        .map(({ name, address, verdict }) => ({ to: name ?? address, verdict }));
+      expect(told).toContainEqual({ to: 'secret.test', verdict: 'denied' });
+      expect(told).toContainEqual({ to: '127.0.0.1', verdict: 'denied' });
+      expect(told.filter(({ verdict }) => verdict !== 'denied').map(({ to }) => to)).not.toContain(
+        'secret.test',
+      );
+      expect(world.egress.attempts(honest.id)).toEqual([]);
+    } finally {
+      world.egress.policies.remove(liar.id);
+      server.close();
+    }
+  });
+
   it('that never answers keeps no verb from ending', async () => {
     await tell(lies.send(lies.hello), lies.waitForEver);
     expect(['unavailable', 'deadline_exceeded']).toContain(
@@ -265,7 +322,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     expect(['unavailable', 'deadline_exceeded']).toContain(
       (await failureOf('a freeze', () => backend.ability('freeze')!.freeze(liar.id))).code,
     );
-    const { uid: _uid, ...seen } = await backend.observe(liar.id);
+    const { uid: _uid, pod: _pod, ...seen } = await backend.observe(liar.id);
     expect(seen).toEqual({ id: liar.id, phase: 'ready', incarnation: 1, runtime: 'default' });
   });
 

@@ -32,6 +32,8 @@ export const data = (bytes: Uint8Array = Buffer.alloc(32 * 1024, 'x'), stream = 
 export const end = frame(FRAME.end, STREAM);
 export const helloWith = (map: CborMap) => frame(FRAME.hello, 0, encodeCbor(map));
 export const hello = helloWith({ protocol: PROTOCOL, version: '0', boot: Buffer.alloc(16, 7), features: [] });
+/** A stream of the guest's own: it asks to reach something outside, or what a name is. */
+export const opens = (stream: number, request: CborMap) => frame(FRAME.open, stream, encodeCbor(request));
 /** Says hello, and waits for a request of that operation. */
 export const asked = (op: string): Step => Buffer.concat([send(hello), step('A', Buffer.from(op))]);
 export const script = (...steps: Step[]): Buffer => Buffer.concat(steps);

@@ -1,8 +1,13 @@
+import { SandboxSpecSchema } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import { backendSuite } from '../../conformance/backend-suite.ts';
+import { egressSuite } from '../../conformance/egress.ts';
 import { kubectl, type Kubectl } from '../cluster/kubectl.ts';
 import { holdsToItsCores, podPlatform, SKIPPED, SKIPPED_ON_GVISOR, type Opening } from './pod-platform.ts';
 import { sharedCluster } from './shared-cluster.ts';
+
+/** The guest listens, the image of the tests has Python and no other client, and the cluster gives a card. */
+const EGRESS_OF_PODS = { any: false, clients: false, oneUser: true, card: true };
 
 /** Holds a backend to the contract, in pods of the default runtime or of gVisor. */
 export async function backendOnPods(name: string, opening: Opening, runtimeClass?: 'gvisor'): Promise<void> {
@@ -19,6 +24,22 @@ export async function backendOnPods(name: string, opening: Opening, runtimeClass
 
     it('holds a sandbox to its cores, as the node counts it', async () =>
       holdsToItsCores(cluster, api, await platform()));
+    describe('egress', () => {
+      egressSuite(async (egress) => {
+        const made = await podPlatform(
+          cluster,
+          api,
+          (settings) => opening({ ...settings, egress }),
+          runtimeClass,
+        );
+        return {
+          backend: made.backend,
+          spec: SandboxSpecSchema.parse(made.spec),
+          restart: made.restart!,
+          cleanup: made.cleanup!,
+        };
+      }, EGRESS_OF_PODS);
+    });
     backendSuite(title, platform, {
       sandboxes: runtimeClass === undefined ? 20 : 10,
       skip: runtimeClass === undefined ? SKIPPED : SKIPPED_ON_GVISOR,
