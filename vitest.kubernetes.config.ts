@@ -25,7 +25,6 @@ const files = (directory: string, names: string[]) =>
  */
 export default defineConfig({
   test: {
-    retry: process.env['CI'] ? 2 : 0,
     projects: [
       {
         extends: true,
