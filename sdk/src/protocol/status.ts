@@ -21,6 +21,12 @@ export const SandboxStatusSchema = z.object({
   reason: z.string().nullable(),
   message: z.string().nullable(),
   end: CommandEndSchema.optional().describe('How the command ended that the sandbox was created with.'),
+  pod: z
+    .object({ namespace: z.string(), name: z.string(), node: z.string().optional() })
+    .optional()
+    .describe(
+      'Where a cluster runs it. Absent elsewhere, and while it does not run or the cluster does not answer.',
+    ),
 });
 export type SandboxStatus = z.infer<typeof SandboxStatusSchema>;
 

@@ -68,6 +68,16 @@ export interface Observation {
   message?: string;
   /** Bytes of its memory image while it is hibernated, if known. */
   imageBytes?: number;
+  /** Where a cluster runs it, while it does. */
+  pod?: PodPlace;
+}
+
+/** The pod of a sandbox, for those who look at the cluster. */
+export interface PodPlace {
+  namespace: string;
+  name: string;
+  /** Absent until a node was chosen. */
+  node?: string;
 }
 
 export interface StopOptions extends CallScope {

@@ -266,6 +266,7 @@ function sandboxCalls(parts: Parts) {
       find: lookup.find,
       enter: async (principal, ref) => guestAccess.enter((await lookup.find(principal, ref)).id),
       connect: (id, call) => backend.connect(id, call),
+      observe: (id, call) => backend.observe(id, call),
       attend: (id) => activity.hold(id, 'client'),
       expose: ports.expose,
       sandboxes: records.sandboxes,

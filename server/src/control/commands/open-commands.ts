@@ -1,5 +1,6 @@
 import type { TrustAuthority } from '../egress/trust-authority.ts';
 import type { SandboxId } from '@cay/sdk/protocol';
+import type { Observation } from '../../backends/backend.ts';
 import type { Guest } from '../../guest/guest.ts';
 import type { EventRecords } from '../../records/events/events.ts';
 import type { PortRecord, SandboxRow } from '../../records/tables/sandbox-row.ts';
@@ -23,6 +24,8 @@ export interface CommandParts {
   /** The guest of a sandbox, which is woken if it is paused; its calls count as use. */
   enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: SandboxRow }>;
   connect: ConnectGuest;
+  /** What the platform says of a sandbox. */
+  observe(id: SandboxId, call: { signal: AbortSignal }): Promise<Pick<Observation, 'pod'>>;
   /** Counts a client of the sandbox until it is disposed of. Wakes nothing. */
   attend(id: SandboxId): Disposable;
   expose(principal: Principal, ref: string, port: PortRecord): Promise<unknown>;

@@ -15,12 +15,15 @@ const ASK_MS = 2_000;
  */
 export async function sandboxStatus(
   row: SandboxRow,
-  { logs, connect }: Pick<CommandParts, 'logs' | 'connect'>,
+  { logs, connect, observe }: Pick<CommandParts, 'logs' | 'connect' | 'observe'>,
 ): Promise<SandboxStatus> {
   const { id, uid, state: phase, reason, message, spec } = row;
   const hasOwn = spec.cmd !== undefined;
   const over = hasEnded(row);
-  const remembered = phase === 'active' ? await commandsInGuest(row, connect) : undefined;
+  const [remembered, seen] =
+    phase === 'active'
+      ? await Promise.all([commandsInGuest(row, connect), inTime((signal) => observe(id, { signal }))])
+      : [];
   const commands = new Map((await logs.list(id)).map((info) => [info.id, info]));
   // The record may be about the own command of an earlier start, so it says nothing about this start.
   if (hasOwn && !remembered && logs.looksForOwn(id)) commands.delete(MAIN_COMMAND_ID);
@@ -52,6 +55,7 @@ export async function sandboxStatus(
     reason,
     message,
     ...(end && { end }),
+    ...(seen?.pod && { pod: seen.pod }),
   };
 }
 
@@ -72,17 +76,19 @@ export function goneStatus({ id, uid, spec }: SandboxRow, end: CommandEnd): Sand
 }
 
 /** Undefined if the guest does not answer in time. */
-async function commandsInGuest(
+function commandsInGuest(
   { id }: SandboxRow,
   connect: CommandParts['connect'],
 ): Promise<CommandInfo[] | undefined> {
+  return inTime(async (signal) => (await connect(id, { signal })).commands({ signal }));
+}
+
+/** Undefined if it fails or takes too long: the sandbox has changed meanwhile, or its platform does not answer. */
+async function inTime<T>(ask: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {
   const asking = new AbortController();
-  const { signal } = asking;
-  const asked = connect(id, { signal }).then((guest) => guest.commands({ signal }));
   try {
-    return await valueWithin(asked, ASK_MS);
+    return await valueWithin(ask(asking.signal), ASK_MS);
   } catch {
-    // The sandbox has changed meanwhile, or its platform does not answer.
     return undefined;
   } finally {
     asking.abort();

@@ -9,7 +9,10 @@ import type { CommandParts } from './open-commands.ts';
 import { isOwnCommand } from './own-command.ts';
 import { goneStatus, sandboxStatus } from './sandbox-status.ts';
 
-export type WaitParts = Pick<CommandParts, 'find' | 'attend' | 'sandboxes' | 'logs' | 'connect' | 'events'>;
+export type WaitParts = Pick<
+  CommandParts,
+  'find' | 'attend' | 'sandboxes' | 'logs' | 'connect' | 'observe' | 'events'
+>;
 
 /** Poll interval in case an event was missed. */
 const POLL_MS = 2_000;

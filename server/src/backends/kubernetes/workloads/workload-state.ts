@@ -1,12 +1,19 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Observation } from '../../backend.ts';
 import { ANNOTATIONS } from '../client/names.ts';
+import type { Pod } from '../client/objects.ts';
 import { failureOf } from './pod-state.ts';
 import { statusOf } from './workload-status.ts';
 import type { Found, Workloads } from './workload.ts';
 
 export function absent(id: SandboxId): Observation {
   return { id, phase: 'absent', incarnation: 0 };
+}
+
+/** Of a pod as the API server gives it. */
+function placeOf({ metadata: { namespace, name }, spec }: Pod): Pick<Observation, 'pod'> {
+  if (namespace === undefined) return {};
+  return { pod: { namespace, name, ...(spec?.nodeName !== undefined && { node: spec.nodeName }) } };
 }
 
 /** What the workload and its pods say about the sandbox. */
@@ -36,7 +43,7 @@ export function observationOf(
   if (mark === 'ready')
     return failure
       ? { ...seen, phase: 'failed', ...failure }
-      : { ...seen, phase: 'ready', ...(frozen && { frozen }) };
+      : { ...seen, phase: 'ready', ...(frozen && { frozen }), ...placeOf(pod) };
   // A guest that was started again meanwhile has no processes either way; only a pod that ends takes the
   // files along.
   const ended = failure?.reason === 'removed_outside' || failure?.reason === 'disk_full';
