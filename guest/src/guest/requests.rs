@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// What an answer has room for beside everything else.
+const MAX_ENVIRON: usize = 32_768;
+
 impl Guest {
     pub(super) fn open(&mut self, stream: u32, request: Value) -> Result<(), Failure> {
         let op = request.text("op").unwrap_or_default().to_owned();
@@ -51,6 +54,9 @@ impl Guest {
             "stats" => {
                 let stats = self.stats();
                 self.answer(stream, &stats);
+            }
+            "environment" => {
+                self.answer(stream, &Value::map([("environ", Value::Bytes(environment()))]));
             }
             "configure" => {
                 self.configure(&request);
@@ -156,4 +162,21 @@ impl Guest {
             ("uptimeMs", (self.born.elapsed().as_millis() as i64).into()),
         ])
     }
+}
+
+/// The variables that the guest was started with, each ended by a NUL: those of its image where an engine of
+/// containers started it. No other process can read them. Those that do not fit are left out.
+fn environment() -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut environ = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        if environ.len() + name.len() + value.len() + 2 > MAX_ENVIRON {
+            continue;
+        }
+        environ.extend_from_slice(name.as_bytes());
+        environ.push(b'=');
+        environ.extend_from_slice(value.as_bytes());
+        environ.push(0);
+    }
+    environ
 }

@@ -10,7 +10,7 @@ import { guestCommands, type GuestCommands } from './commands.ts';
 import { GuestConnection, type ConnectOptions } from './connection.ts';
 import { guestFiles } from './files.ts';
 import type { CallOptions, Files, Guest, Ports } from './guest.ts';
-import { int, type GuestHello } from './parse.ts';
+import { int, parseEnvironment, type GuestHello } from './parse.ts';
 import { guestPorts } from './ports.ts';
 import { guestTool } from './tool.ts';
 import { withTimeout } from '../lib/timeout.ts';
@@ -54,6 +54,8 @@ export interface GuestClient extends GuestCommands {
   /** Resolves when the guest has answered. */
   ping(): Promise<void>;
   stats(options?: CallOptions): Promise<GuestStats>;
+  /** The variables that the guest was started with, as `NAME=value`. At most 32 KiB. */
+  environment(options?: CallOptions): Promise<string[]>;
   disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
   /** Changes the limits and the hostname of the hello; `null` lifts a limit. */
   configure(settings: GuestSettings, options?: CallOptions): Promise<void>;
@@ -95,6 +97,7 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
     hangup: (dialAfterMs) => connection.hangup(dialAfterMs),
     ping: () => connection.ping(),
     stats: (callOptions) => call(reach, { op: 'stats', options: callOptions }, parseStats),
+    environment: (callOptions) => call(reach, { op: 'environment', options: callOptions }, parseEnvironment),
     disk: (path, callOptions) =>
       call(reach, { op: 'disk', request: { path, user: 'root' }, options: callOptions }, (answer) => ({
         totalBytes: int(answer, 'totalBytes'),

@@ -190,6 +190,15 @@ export function parseEnd(map: CborMap): CommandEnd {
   }
 }
 
+const MAX_ENVIRON = 65_536;
+
+/** Variables as `NAME=value`. */
+export function parseEnvironment(map: CborMap): string[] {
+  return name(map['environ'], 'environ', MAX_ENVIRON)
+    .split('\0')
+    .filter((line) => line.includes('='));
+}
+
 export function parseCommands(map: CborMap): CommandInfo[] {
   return array(map, 'commands', 65_536).map((value) => {
     const command = asMap(value, 'command');

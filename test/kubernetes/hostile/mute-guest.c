@@ -20,6 +20,11 @@ int main(int argc, char **argv) {
     copy("/proc/self/exe", argv[2], "guest", 0755);
     copy("/etc/passwd", argv[2], "passwd", 0644);
     copy("/etc/group", argv[2], "group", 0644);
+    char closed[4096];
+    snprintf(closed, sizeof closed, "%s/closed", argv[2]);
+    mkdir(closed, 0700);
+    copy("/dev/null", closed, "file", 0644);
+    chmod(closed, 0);
     for (int at = 3; at < argc; at++) mkdir(strchr(argv[at], ':') + 1, 0777);
     return 0;
   }

@@ -1,6 +1,7 @@
-import { SandboxSpecSchema } from '@cay/sdk/protocol';
-import { afterAll, beforeAll, describe, it } from 'vitest';
+import { newId, SandboxSpecSchema } from '@cay/sdk/protocol';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { backendSuite } from '../../conformance/backend-suite.ts';
+import { drain } from '../../conformance/box.ts';
 import { egressSuite } from '../../conformance/egress.ts';
 import { kubectl, type Kubectl } from '../cluster/kubectl.ts';
 import { holdsToItsCores, podPlatform, SKIPPED, SKIPPED_ON_GVISOR, type Opening } from './pod-platform.ts';
@@ -24,6 +25,21 @@ export async function backendOnPods(name: string, opening: Opening, runtimeClass
 
     it('holds a sandbox to its cores, as the node counts it', async () =>
       holdsToItsCores(cluster, api, await platform()));
+    it('gives the environment of the image to commands, below their own', async () => {
+      const { backend, spec, cleanup } = await platform();
+      try {
+        const id = newId('sbx');
+        await backend.ensure(id, SandboxSpecSchema.parse(spec));
+        const command = { shell: 'echo $OF_THE_IMAGE $HOME', workdir: '/', user: 'user' };
+        const said = async (env: Record<string, string>) =>
+          (await drain(await (await backend.connect(id)).exec({ ...command, id: newId('cmd'), env }))).stdout;
+        expect(await said({})).toBe('yes /home/user\n');
+        expect(await said({ OF_THE_IMAGE: 'no' })).toBe('no /home/user\n');
+        await backend.remove(id);
+      } finally {
+        await cleanup?.();
+      }
+    });
     describe('egress', () => {
       egressSuite(async (egress) => {
         const made = await podPlatform(

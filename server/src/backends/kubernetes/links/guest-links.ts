@@ -130,7 +130,7 @@ export function guestLinks({
         () => (starting = undefined),
         () => {}, // closed: no more dialling
       );
-      const guest = guestWithPodEnv(link.guest);
+      const guest = guestWithPodEnv(link);
       const { uid } = pod.metadata;
       const made: Live = {
         pod: uid,

@@ -1,20 +1,22 @@
+import { isCayError } from '@cay/sdk/protocol';
 import type { Guest } from '../../../guest/guest.ts';
-import { collectBytes } from '../../../lib/bounded-bytes.ts';
+import type { GuestLink } from '../../../guest/guest-link.ts';
+import { withDeadline } from '../../../lib/timeout.ts';
 import { imageEnvOf } from '../../support/image-env.ts';
-import { USER } from '../../support/sandbox-user.ts';
 
-const MAX_BYTES = 256 * 1024;
+/** A program that took the guest's place may never answer. */
+const ASK_MS = 2_000;
 
 /**
- * The guest, with the environment of its image below that of each command. The cluster does not report it;
- * the first process has it.
+ * The guest, with the environment of its image below that of each command. The cluster does not report it; the
+ * guest was started with it.
  */
-export function guestWithPodEnv(guest: Guest): Guest {
+export function guestWithPodEnv({ guest, ready }: Pick<GuestLink, 'guest' | 'ready'>): Guest {
   let env: Promise<Record<string, string>> | undefined;
   const known = () =>
-    (env ??= read(guest).catch(() => {
-      // Asked again with the next command: this one does without.
-      env = undefined;
+    (env ??= read(ready).catch((error: unknown) => {
+      // Asked again with the next command: this one does without. A guest of an earlier version is not.
+      if (!isCayError(error, 'unsupported')) env = undefined;
       return {};
     }));
   return {
@@ -24,11 +26,8 @@ export function guestWithPodEnv(guest: Guest): Guest {
   };
 }
 
-async function read(guest: Guest): Promise<Record<string, string>> {
-  const { data } = await guest.files(USER.name).read('/proc/1/environ');
-  const environ = await collectBytes(data, MAX_BYTES);
-  if (!environ) return {};
-  const lines = environ.toString().split('\0');
+async function read(ready: GuestLink['ready']): Promise<Record<string, string>> {
+  const lines = await (await ready({ timeoutMs: ASK_MS })).environment(withDeadline({}, ASK_MS));
   // What the cluster puts there for its own clients is none of the image's.
-  return imageEnvOf(lines.filter((line) => line.includes('=') && !line.startsWith('KUBERNETES_')));
+  return imageEnvOf(lines.filter((line) => !line.startsWith('KUBERNETES_')));
 }
