@@ -6,6 +6,8 @@ import { kubernetesJobBackend } from '../server/src/backends/kubernetes/job/kube
 import { startCluster, whyNoCluster, type Cluster } from '../test/kubernetes/cluster/cluster.ts';
 import { kubectl, type Kubectl } from '../test/kubernetes/cluster/kubectl.ts';
 import { BASE_IMAGE, GUEST_IMAGE, importSandboxImages } from '../test/kubernetes/cluster/sandbox-images.ts';
+import { LABELS } from '../server/src/backends/kubernetes/client/names.ts';
+import type { Job, List } from '../server/src/backends/kubernetes/client/objects.ts';
 import { exec, type Bench } from './bench.ts';
 import { clusterBaselines, type ClusterBaselines } from './cluster-baselines.ts';
 import { countRequests } from './count-requests.ts';
@@ -54,6 +56,7 @@ export async function benchKubernetes({ report }: Pick<Bench, 'report'>): Promis
       await api.createRuntimeClass('gvisor');
       await jobs(platform, 'gVisor', 'gvisor');
     } else console.log(`pods of gVisor: skipped: ${cluster.whyNoGvisor}`);
+    await warmJobs(platform);
     if (whyNoAgentSandbox === undefined) await claims(platform);
     else console.log(`warm claims: skipped: ${whyNoAgentSandbox}`);
     // At the end, because the cluster is busy for a while after it.
@@ -66,7 +69,7 @@ export async function benchKubernetes({ report }: Pick<Bench, 'report'>): Promis
 }
 
 async function jobs(platform: TestPlatform, name: string, runtimeClass?: string): Promise<void> {
-  const opened = await open(platform, kubernetesJobBackend, runtimeClass);
+  const opened = await open(platform, kubernetesJobBackend, { runtimeClass });
   const count = countRequests(`/namespaces/${opened.namespace}/`);
   try {
     await execs(platform, opened, name);
@@ -80,7 +83,7 @@ async function jobs(platform: TestPlatform, name: string, runtimeClass?: string)
 async function open(
   { cluster, api }: TestPlatform,
   opening: typeof kubernetesJobBackend | typeof agentSandboxBackend,
-  runtimeClass?: string,
+  { runtimeClass, warmPool }: { runtimeClass?: string; warmPool?: number } = {},
 ): Promise<Opened> {
   const namespace = `bench-${newId('sbx').slice(4, 12).toLowerCase()}`;
   await api.createNamespace(namespace);
@@ -91,7 +94,7 @@ async function open(
     runtimeClass,
     requests: REQUESTS,
     startsAtOnce: AT_ONCE,
-    warmPool: POOL,
+    warmPool,
   };
   const backend = await opening({ ...options, ...images });
   // A limit of processes is only held to on gVisor, one of the disk on neither.
@@ -191,9 +194,46 @@ async function creates(
   report.add({ what: `remove, kubernetes-job, ${name}`, value: removal.p50, p99: removal.p99, unit: 'ms' });
 }
 
+/** A Job of the warm pool beside a bare pod, in turns. */
+async function warmJobs(platform: TestPlatform): Promise<void> {
+  const { report, baselines, api } = platform;
+  const { backend, namespace, create } = await open(platform, kubernetesJobBackend, { warmPool: POOL });
+  const removals: number[] = [];
+  const isFilled = async () => {
+    const { items } = await api.get<List<Job>>(`/apis/batch/v1/namespaces/${namespace}/jobs`, {
+      labelSelector: `${LABELS.pool},!${LABELS.sandbox}`,
+    });
+    return items.filter(({ status }) => (status?.ready ?? 0) > 0).length >= POOL;
+  };
+  try {
+    const { ours, bare } = await interleaved(CREATES, {
+      bare: async () => quietly((await baselines.pod({})).readyMs),
+      async ours() {
+        while (!(await isFilled())) await new Promise((resolve) => setTimeout(resolve, 100));
+        await quietly(0);
+        return lifetime(backend, create, removals);
+      },
+    });
+    report.add({
+      what: 'create + first exec, kubernetes-job, warm',
+      value: ours.p50,
+      p99: ours.p99,
+      unit: 'ms',
+    });
+    report.add({
+      what: '  … of a bare pod until it is ready',
+      value: ours.p50 / bare.p50,
+      unit: 'x',
+      aim: { value: 1.2, better: 'less' },
+    });
+  } finally {
+    await backend.close();
+  }
+}
+
 async function claims(platform: TestPlatform): Promise<void> {
   const { report, baselines } = platform;
-  const opened = await open(platform, agentSandboxBackend);
+  const opened = await open(platform, agentSandboxBackend, { warmPool: POOL });
   const { backend, namespace, create } = opened;
   const removals: number[] = [];
   const answered: number[] = [];
