@@ -19,7 +19,6 @@ const why = await whyNoCluster('full');
 if (why !== undefined) console.info(`jobs on a cluster: skipped: ${why}`);
 
 const NAMESPACE = 'jobs';
-const limits = { diskBytes: null, pids: null };
 
 describe.skipIf(why !== undefined)('a server that runs jobs on a cluster', () => {
   let cluster: Cluster;
@@ -48,7 +47,7 @@ describe.skipIf(why !== undefined)('a server that runs jobs on a cluster', () =>
   });
 
   const claim = (script: string) =>
-    Sandbox.create({ cmd: ['sh', '-c', script], limits }, { url: server.url, apiKey: server.adminKey! });
+    Sandbox.create({ cmd: ['sh', '-c', script] }, { url: server.url, apiKey: server.adminKey! });
 
   it('claims one, tells how it stands, waits for it over a restart of the API server, and releases it', async () => {
     const sandbox = await claim('echo begun; until [ -e go ]; do sleep 0.05; done; echo over >&2; exit 3');
