@@ -240,7 +240,7 @@ export function volumeCases(suite: Suite): void {
     await rejects(keeping().inspectVolume(newId('vol')), 'not_found');
   });
 
-  suite.case('it travels as a tar archive', ['volumes', 'tar'], async () => {
+  suite.case('it travels as a tar archive', ['volumes', 'volumeArchives'], async () => {
     const id = await volume();
     const box = await suite.box({ mounts: [at(id)] });
     await box.write('/data/dir/note', 'packed');
@@ -261,7 +261,7 @@ export function volumeCases(suite: Suite): void {
     expect(await text(box, '/data/dir/note')).toBe('packed');
   });
 
-  suite.case('a damaged or hostile archive leaves nothing', ['volumes', 'tar'], async () => {
+  suite.case('a damaged or hostile archive leaves nothing', ['volumes', 'volumeArchives'], async () => {
     const id = await volume();
     const box = await suite.box({ mounts: [at(id)] });
     await box.write('/data/note', 'x'.repeat(5000));

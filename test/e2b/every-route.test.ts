@@ -22,6 +22,8 @@ const OWN: Record<string, { status: number; body: unknown }> = {
   e2bListSnapshots: { status: 200, body: [] },
   e2bListTemplates: { status: 200, body: [] },
   e2bListDefaultTemplates: { status: 200, body: [] },
+  e2bListVolumes: { status: 200, body: [] },
+  e2bCreateVolume: { status: 201, body: expect.objectContaining({ name: expect.any(String) }) },
   e2bListMetrics: { status: 200, body: { sandboxes: {} } },
   e2bRequestBuild: { status: 202, body: expect.objectContaining({ templateID: 'mine' }) },
   e2bGetUploadLink: { status: 201, body: expect.objectContaining({ present: false }) },

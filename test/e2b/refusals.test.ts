@@ -83,7 +83,9 @@ describe('the control plane', () => {
     expect(await send('GET', '/v2/sandboxes?limit=1000', headers)).toMatchObject({ status: 400 });
     expect(await send('GET', '/v2/sandboxes?nextToken=x', headers)).toMatchObject({ status: 400 });
     expect(await send('GET', '/v2/sandboxes?metadata=%25zz', headers)).toMatchObject({ status: 400 });
-    expect(await send('GET', '/volumes', headers)).toMatchObject({ status: 404, json: { code: 404 } });
+    expect(await send('GET', '/secrets', headers)).toMatchObject({ status: 404, json: { code: 404 } });
+    expect(await send('POST', '/volumes', headers, '{"name":"a b"}')).toMatchObject({ status: 400 });
+    expect(await send('GET', '/volumes/nothing', headers)).toMatchObject({ status: 404 });
     await expect(Sandbox.create({ ...access(server.alice), timeoutMs: 10 ** 12 })).rejects.toBeInstanceOf(
       SandboxError,
     );

@@ -49,6 +49,8 @@ export const ABILITIES = [
   'volumeSize',
   /** Volumes are cloned, and snapshots of them taken. */
   'volumeCopies',
+  /** Volumes are exported and imported as tar archives. */
+  'volumeArchives',
   /** A directory of a volume can be mounted alone. */
   'volumeSubpath',
   /** Memory is mounted as a directory, with a size. */

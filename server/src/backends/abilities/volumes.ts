@@ -43,7 +43,7 @@ export interface VolumeKeeping {
   listVolumes(scope?: CallScope): Promise<Omit<VolumeFacts, 'usedBytes'>[]>;
   /** An absent one is done. Rejects `failed_precondition` with `details.sandboxes` while a sandbox mounts it. */
   removeVolume(id: VolumeId, scope?: CallScope): Promise<void>;
-  /** All of it as a tar archive (POSIX pax), as it is when the first byte is read. Rejects `not_found`. */
+  /** Both need the ability `volumeArchives`. All of it as a tar archive (POSIX pax), as it is when the first byte is read. Rejects `not_found`. */
   exportVolume(id: VolumeId, scope?: CallScope): AsyncIterable<Uint8Array>;
   /** Makes a volume of an archive, completely or not at all. Rejects `invalid_argument` for a damaged one. */
   importVolume(id: VolumeId, wish: VolumeWish, archive: AsyncIterable<Uint8Array>): Promise<VolumeFacts>;

@@ -1,5 +1,5 @@
 import { NAME_SERVER } from '../../guest/name-server.ts';
-import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
+import type { Limits, SandboxId, SandboxSpec, VolumeId } from '@cay/sdk/protocol';
 
 /**
  * Where the guest lies in every prepared image, and where it listens. The directory of the socket is a tmpfs.
@@ -16,6 +16,8 @@ export const LABELS = {
   runtime: 'cay.runtime',
   /** The limit as it was asked for; what the storage driver gets may be more. */
   diskBytes: 'cay.disk-bytes',
+  /** On volumes. */
+  volume: 'cay.volume',
   /** On containers that exist only while an image is prepared. */
   scratch: 'cay.scratch',
   /** On prepared images: the guest that is in them. */
@@ -51,6 +53,11 @@ export interface ContainerConfigOptions {
   setOpenFiles: boolean;
 }
 
+/** What the engine calls a volume. Engines are shared, so the installation is part of it. */
+export function volumeName(installation: string, id: VolumeId): string {
+  return `cay-${installation}-${id}`;
+}
+
 /** The body of `POST /containers/create`. */
 export function containerConfig(id: SandboxId, spec: SandboxSpec, options: ContainerConfigOptions): object {
   const { limits, readOnlyRoot } = spec;
@@ -83,11 +90,13 @@ export function containerConfig(id: SandboxId, spec: SandboxSpec, options: Conta
       ReadonlyRootfs: readOnlyRoot,
       Tmpfs: {
         [SOCKET_DIRECTORY]: 'rw,nosuid,nodev,noexec,size=64k,mode=0700',
+        ...tmpfsOf(spec),
         ...(readOnlyRoot && {
           '/tmp': 'rw,nosuid,nodev,exec,mode=1777',
           '/run': 'rw,nosuid,nodev,exec,mode=0755',
         }),
       },
+      Mounts: volumesOf(spec, options.installation),
       Init: false,
       RestartPolicy: { Name: 'no' },
       LogConfig: { Type: 'none' },
@@ -100,6 +109,33 @@ export function containerConfig(id: SandboxId, spec: SandboxSpec, options: Conta
       }),
     },
   };
+}
+
+function tmpfsOf({ mounts = [] }: SandboxSpec): Record<string, string> {
+  return Object.fromEntries(
+    mounts.flatMap((mount) => {
+      if (mount.type !== 'tmpfs') return [];
+      const size = mount.sizeBytes === undefined ? '' : `,size=${mount.sizeBytes}`;
+      return [[mount.path, `rw,nosuid,nodev,${mount.noexec ? 'noexec' : 'exec'},mode=${mount.mode}${size}`]];
+    }),
+  );
+}
+
+function volumesOf({ mounts = [] }: SandboxSpec, installation: string): object[] {
+  return mounts.flatMap((mount) =>
+    mount.type === 'volume'
+      ? [
+          {
+            Type: 'volume',
+            Source: volumeName(installation, mount.volume as VolumeId),
+            Target: mount.path,
+            ReadOnly: mount.readOnly,
+            // What the image has there is not the volume's.
+            VolumeOptions: { NoCopy: true },
+          },
+        ]
+      : [],
+  );
 }
 
 /**

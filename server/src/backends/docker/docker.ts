@@ -32,6 +32,7 @@ import { absent, observationOf } from './container-state.ts';
 import { dockerContainers } from './containers.ts';
 import { dockerClient } from './docker-client.ts';
 import { checkDockerSpec, readyContainer, unpause, type DockerContext } from './docker-context.ts';
+import { dockerVolumes } from './docker-volumes.ts';
 import { engineAddress, lookAtEngine, type Engine } from './engine.ts';
 import { feedEvents } from './event-feed.ts';
 import { guestConnections } from './guest-connections.ts';
@@ -87,6 +88,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
 
   const context: DockerContext = { installation, client, containers, images, policy, guests, engine };
   const starter = containerStarter(context);
+  const volumes = dockerVolumes(context);
 
   async function look(id: SandboxId, scope: CallScope = {}): Promise<Observation> {
     const found = await containers.find(id, scope);
@@ -104,7 +106,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     ability(name) {
-      return abilityOf({ resize: this, freeze: this }, name);
+      return abilityOf({ resize: this, freeze: this, volumes }, name);
     },
 
     async defaultRuntime() {
@@ -124,6 +126,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     async validate(spec, scope) {
       await checkDockerSpec(context, spec);
       await images.check(spec.template, scope);
+      await volumes.requireAll(spec, scope);
     },
 
     async ensure(id, spec, scope = {}) {
@@ -145,6 +148,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
           return look(id, scope);
         }
         if (!found?.inspect.State.Running) guests.hangUp(id, 'it is started again');
+        await volumes.requireAll(spec, scope);
         return starts.run(() => starter.start(id, spec, found, scope));
       });
     },

@@ -62,15 +62,11 @@ export async function lookAtEngine(
     'memorySnapshots',
     'Docker keeps no processes without the experimental CRIU, and gVisor not through Docker',
   );
-  for (const ability of [
-    'volumes',
-    'volumeSize',
-    'volumeCopies',
-    'volumeSubpath',
-    'tmpfs',
-    'hostPaths',
-  ] as const)
-    lacks(ability, 'the Docker backend does not mount anything yet');
+  lacks('volumeSize', 'volumes of the Docker engine have no size');
+  lacks('volumeCopies', 'the Docker engine cannot copy a volume');
+  lacks('volumeArchives', 'the Docker engine gives archives of containers alone');
+  lacks('volumeSubpath', 'Docker before 26 mounts all of a volume');
+  lacks('hostPaths', "directories of the engine's machine are not mounted");
   const disk = await whyNoDiskLimit(client, info, options);
   if (disk !== undefined) lacks('diskLimit', disk);
   return {

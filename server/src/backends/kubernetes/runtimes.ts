@@ -81,6 +81,7 @@ const MISSING: Partial<Record<Ability, string>> = {
   volumes: 'pods mount nothing yet',
   volumeSize: 'pods mount nothing yet',
   volumeCopies: 'pods mount nothing yet',
+  volumeArchives: 'pods mount nothing yet',
   volumeSubpath: 'pods mount nothing yet',
   tmpfs: 'pods mount nothing yet',
   hostPaths: 'pods mount nothing yet',

@@ -57,7 +57,7 @@ export async function abilitiesOn(
   if (!resources.trees.capabilities.quota)
     missing.volumeSize = `the ${resources.trees.name} storage has no quota`;
   if (usual?.isolation === 'none')
-    for (const ability of ['volumes', 'volumeSubpath', 'tmpfs'] as const)
+    for (const ability of ['volumes', 'volumeSubpath', 'volumeCopies', 'volumeArchives', 'tmpfs'] as const)
       missing[ability] = `${usual.name} mounts nothing`;
   if (!policy.hostPaths?.length) missing.hostPaths = 'the operator allows no directory of the host';
   return {

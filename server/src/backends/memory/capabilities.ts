@@ -32,6 +32,7 @@ export function memoryCapabilities(): Capabilities {
       volumes: true,
       volumeSize: true,
       volumeCopies: true,
+      volumeArchives: true,
       volumeSubpath: true,
       tmpfs: true,
       hostPaths: false,

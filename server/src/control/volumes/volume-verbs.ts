@@ -51,6 +51,12 @@ export function volumeVerbs({
     return sizeBytes;
   }
 
+  async function requireArchives(platform: string | undefined): Promise<void> {
+    const { abilities, notes } = await capabilitiesOf(platform);
+    if (abilities.volumeArchives) return;
+    throw new CayError('unsupported', `Volumes are no archives here: ${notes.volumeArchives}`);
+  }
+
   async function requireQuota(tx: Transaction, { project, sizeBytes, readOnly, countedBytes }: VolumeRow) {
     await quota.requireRoom(tx, project, 'volumes', 1);
     if (sizeBytes === null && !readOnly && (await quota.limit(tx, project, 'volumeBytes')) !== null)
@@ -190,6 +196,7 @@ export function volumeVerbs({
 
     async export(principal, ref, { signal }) {
       const { id, platform, project } = await find(principal, ref);
+      await requireArchives(platform ?? undefined);
       return (await volumesOn(backend, platform)).exportVolume(id, { project, signal });
     },
 
@@ -198,6 +205,7 @@ export function volumeVerbs({
         labels: {},
         ...(wanted !== undefined && { platform: wanted }),
       });
+      await requireArchives(platform);
       const sizeBytes = await sizeOf(asked, platform, undefined);
       using coming = quota.begin(principal.project, 'imports', ['uploadBytes']);
       async function* counted() {

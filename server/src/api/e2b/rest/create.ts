@@ -1,5 +1,12 @@
 /** Translates E2B's request for a sandbox. Options that cannot be honoured are refused here. */
-import { CayError, CreateSandboxSchema, EnvSchema, type CreateSandbox } from '@cay/sdk/protocol';
+import {
+  CayError,
+  CreateSandboxSchema,
+  EnvSchema,
+  MountPathSchema,
+  VolumeRefSchema,
+  type CreateSandbox,
+} from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { AUTO_RESUME, FIRST_TIMEOUT, MASK_HOST, PUBLIC_TRAFFIC, toLabels } from '../labels.ts';
 import { refuseUnknown, toNetworkPolicy } from './network.ts';
@@ -56,7 +63,10 @@ export const CreateBody = z.looseObject({
   /** Its clients start the gateway themselves, by a command; the template has to bring that. */
   mcp: z.record(z.string(), z.unknown()).nullish(),
   secure: z.boolean().nullish(),
-  volumeMounts: z.array(z.unknown()).nullish(),
+  volumeMounts: z
+    .array(z.looseObject({ name: VolumeRefSchema, path: MountPathSchema }))
+    .max(32)
+    .nullish(),
 });
 export type CreateBody = z.infer<typeof CreateBody>;
 
@@ -82,6 +92,9 @@ export function toCreateSandbox(body: CreateBody, generation: 1 | 2, carries: bo
     },
     ...(carries && {
       network: toNetworkPolicy({ ...body.network, allow_internet_access: body.allow_internet_access }),
+    }),
+    ...(body.volumeMounts?.length && {
+      mounts: body.volumeMounts.map(({ name, path }) => ({ type: 'volume', volume: name, path })),
     }),
     timeoutMs: lifetimeMs,
     onTimeout: !pause ? 'destroy' : body.autoPauseMemory === false ? 'stop' : 'pause',
@@ -116,7 +129,6 @@ function refuse(body: CreateBody, carries: boolean): void {
     throw new CayError('invalid_argument', '"network.allowPublicTraffic: false" needs "secure: true"');
   if (body.network) refuseNetwork(body.network, carries);
   if (Object.keys(body.iam?.tokens ?? {}).length > 0) throw unsupported('iam');
-  if ((body.volumeMounts?.length ?? 0) > 0) throw unsupported('volumeMounts');
 }
 
 /** A pause that keeps the files alone cannot be ended by traffic: the application would be gone. */

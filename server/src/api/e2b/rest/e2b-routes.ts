@@ -4,6 +4,7 @@ import { sandboxRoutes, type E2bRouteOptions } from './sandbox-routes.ts';
 import { snapshotRoutes } from './snapshot-routes.ts';
 import { listRoutes } from './templates/list-routes.ts';
 import { tagRoutes } from './templates/tag-routes.ts';
+import { volumeRoutes } from './volume-routes.ts';
 import { templateRoutes, type TemplateRouteOptions } from './templates/template-routes.ts';
 
 export interface RouteParts {
@@ -20,5 +21,6 @@ export function e2bRoutes({ routing, building }: RouteParts): Route[] {
     ...observeRoutes(routing),
     ...sandboxRoutes(routing),
     ...snapshotRoutes(routing),
+    ...volumeRoutes(routing),
   ];
 }

@@ -64,6 +64,9 @@ export function showListed(sandbox: Sandbox) {
     diskSizeMB: Math.floor((limits.diskBytes ?? 0) / MIB),
     envdVersion: ENVD_VERSION,
     metadata: toMetadata(sandbox.labels),
+    volumeMounts: sandbox.mounts.flatMap((mount) =>
+      mount.type === 'volume' ? [{ name: mount.name ?? mount.volume, path: mount.path }] : [],
+    ),
   };
 }
 
