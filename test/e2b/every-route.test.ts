@@ -22,7 +22,10 @@ const OWN: Record<string, { status: number; body: unknown }> = {
   e2bListSnapshots: { status: 200, body: [] },
   e2bListTemplates: { status: 200, body: [] },
   e2bListDefaultTemplates: { status: 200, body: [] },
-  e2bListVolumes: { status: 200, body: [] },
+  e2bListVolumes: {
+    status: 200,
+    body: expect.not.arrayContaining([expect.objectContaining({ name: 'of-alice' })]),
+  },
   e2bCreateVolume: { status: 201, body: expect.objectContaining({ name: expect.any(String) }) },
   e2bListMetrics: { status: 200, body: { sandboxes: {} } },
   e2bRequestBuild: { status: 202, body: expect.objectContaining({ templateID: 'mine' }) },
@@ -69,6 +72,7 @@ const BODY = JSON.stringify({
 
 beforeAll(async () => {
   server = await startTestServer();
+  await server.call('POST', '/v1/volumes', { body: { name: 'of-alice' } });
   sandbox = await Sandbox.create(access(server.alice));
   neighbour = await Sandbox.create(access(server.alice));
   gone = await Sandbox.create(access(server.alice));
