@@ -25,6 +25,7 @@ export * from './snapshot.ts';
 export * from './spec.ts';
 export * from './stats.ts';
 export * from './status.ts';
+export * from './template.ts';
 export * from './tool-input.ts';
 export * from './tool.ts';
 export * from './validation.ts';

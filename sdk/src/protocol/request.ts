@@ -9,7 +9,7 @@ import { ProjectSchema } from './project.ts';
 import { QuotaSchema, SomeQuotaSchema } from './quota.ts';
 import { PAUSES } from './sandbox.ts';
 import { AbsolutePathSchema, UserSchema, execText } from './spec.ts';
-import { TemplateSchema } from './snapshot.ts';
+import { TemplateSchema } from './template.ts';
 
 /** The bodies that the API takes and gives beside its nouns. */
 

@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import { NetworkPolicySchema } from './egress.ts';
 import { LabelsSchema, PlatformNameSchema } from './spec.ts';
 import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
 
@@ -203,41 +202,6 @@ export const SnapshotTreeSchema = z.object({
     .describe('`snapshot.parent` is the node above it; null or not among them is the start.'),
 });
 export type SnapshotTree = z.infer<typeof SnapshotTreeSchema>;
-
-/**
- * A template is what sandboxes start from: one that the backend brings, or a project's own, which is a
- * snapshot.
- */
-export const TemplateNameSchema = z
-  .string()
-  .regex(
-    /^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,62})?$/,
-    'must be 1 to 63 of a-z 0-9 _ . - and begin and end with a letter or digit; a tag may follow after ":"',
-  );
-export const TemplateSchema = z.object({
-  name: z.string(),
-  snapshot: SnapshotIdSchema.nullable().describe('Null for one that the backend brings.'),
-  memory: z.boolean().describe('Whether sandboxes start with processes that run already.'),
-  createdAtMs: z.int().nullable(),
-  network: NetworkPolicySchema.nullable().describe(
-    'What sandboxes made from it reach, and reach at most. Null means no policy of its own.',
-  ),
-});
-export type Template = z.infer<typeof TemplateSchema>;
-export const SaveTemplateSchema = z
-  .object({
-    snapshot: SnapshotRefSchema,
-    sandbox: z.string().max(80).optional().describe('Whose snapshot it is, if that is a name or a number.'),
-    replace: z
-      .boolean()
-      .default(false)
-      .describe('Points a template of that name to this snapshot from now on.'),
-    network: NetworkPolicySchema.optional().describe(
-      'The policy of sandboxes made from it that ask for none, and the most that any of them reaches.',
-    ),
-  })
-  .strict();
-export type SaveTemplate = z.input<typeof SaveTemplateSchema>;
 
 /**
  * What became of one path between two snapshots. Both `before` and `after` are there unless it was added or

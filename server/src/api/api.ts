@@ -54,6 +54,7 @@ import { statusRoutes } from './rest/status.ts';
 import { systemRoutes } from './rest/system.ts';
 import { secretRoutes } from './rest/secrets.ts';
 import { webhookRoutes } from './rest/webhooks.ts';
+import { buildRoutes } from './rest/builds.ts';
 import { templateRoutes } from './rest/templates.ts';
 import { toolRoutes } from './rest/tools.ts';
 import { travelRoutes } from './rest/travel.ts';
@@ -158,6 +159,7 @@ export function openApi(options: ApiOptions): Api {
     ...travelRoutes(control),
     ...comparisonRoutes(control),
     ...templateRoutes(control),
+    ...buildRoutes(control),
     ...imageRoutes(control),
     ...volumeRoutes(control),
     ...execRoutes(control),

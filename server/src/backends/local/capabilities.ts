@@ -1,5 +1,6 @@
 import { ABILITIES, type Ability, type Capabilities } from '@cay/sdk/protocol';
 import type { Runtime } from '../../host/runtimes/runtime.ts';
+import { SCRATCH } from '../../host/templates/scratch.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { allowsRuntime } from '../../policy/allow-runtime.ts';
 import type { Engine } from './engine.ts';
@@ -22,7 +23,7 @@ export async function localCapabilities(
   return {
     backend: 'local',
     runtimes,
-    templates: [...templates.keys()],
+    templates: [...templates.keys()].filter((name) => name !== SCRATCH),
     ...(await abilitiesOn(engine, usual)),
   };
 }

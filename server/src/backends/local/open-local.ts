@@ -22,6 +22,7 @@ import { runscRuntime } from '../../host/runtimes/runsc.ts';
 import { openSnapshotter } from '../../host/snapshots/open.ts';
 import { openVolumeStore } from '../../host/volumes/open-volume-store.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
+import { scratchTemplate } from '../../host/templates/scratch.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { lockDirectory } from '../../host/lock-directory.ts';
@@ -182,7 +183,9 @@ export async function openPlatform(
     egress: options.egress,
     bootId: bootId(),
   };
-  const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));
+  const templates = new Map<string, Template>(
+    [baseTemplate(), scratchTemplate()].map((template) => [template.name, template]),
+  );
   const volumes = await openVolumeStore({
     dir: join(dir, 'volumes'),
     trees,

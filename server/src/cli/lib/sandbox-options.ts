@@ -36,7 +36,7 @@ export const POLICIES: NamedPolicy[] = ['none', 'packages', 'public', 'ask'];
 const collected = (text: string, before: string[] | undefined) => [...(before ?? []), text];
 
 /** Rules are added to what is named, or to `packages`. */
-function policyOf(
+export function policyOf(
   network: NamedPolicy | undefined,
   allow: readonly NetworkRule[] | undefined,
   deny: readonly string[] | undefined,

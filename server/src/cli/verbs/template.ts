@@ -1,4 +1,4 @@
-import { isCayError, type Template, type TemplatePage } from '@cay/sdk/client';
+import { CayError, isCayError, type Template, type TemplatePage } from '@cay/sdk/client';
 import { atSnapshot } from '../lib/at-snapshot.ts';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
@@ -6,13 +6,14 @@ import { withHint } from '../lib/failure.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import type { Verb } from '../verb.ts';
+import { addBuild } from './template-build.ts';
 
 interface SaveOptions extends CommonOptions {
   sandbox?: string;
   replace?: boolean;
 }
 
-export const templateVerb: Verb = (program) => {
+export const templateVerb: Verb = (program, composition) => {
   const command = program.command('template').description('what sandboxes can start from');
 
   withCommonOptions(command.command('ls').description('list templates')).action(
@@ -53,6 +54,43 @@ export const templateVerb: Verb = (program) => {
     else print(template.name);
   });
 
+  addBuild(command, composition);
+
+  withCommonOptions(
+    command.command('inspect').description('show all about a template').argument('<name>', 'its name'),
+  ).action(async (name: string, options: CommonOptions) => {
+    const found = (
+      await openClient(options).transport.json<TemplatePage>('GET', '/v1/templates')
+    ).templates.find((each) => each.name === name);
+    if (!found) throw new CayError('not_found', `Template "${name}" does not exist`);
+    if (options.json) return printJson(found);
+    for (const [field, value] of linesOf(found))
+      print(`${colour.bold(field.padEnd(11))} ${printable(value)}`);
+  });
+
+  withCommonOptions(
+    command
+      .command('tag')
+      .description('give what a template is made of a further name')
+      .argument('<name>', 'a template')
+      .argument('<new...>', 'names for the same, such as web:2'),
+  ).action(async (name: string, names: string[], options: CommonOptions) => {
+    const { transport } = openClient(options);
+    const found = (await transport.json<TemplatePage>('GET', '/v1/templates')).templates.find(
+      (each) => each.name === name,
+    );
+    if (!found?.snapshot)
+      throw new CayError('not_found', `Template "${name}" does not exist, or is the backend’s`);
+    const { snapshot, config } = found;
+    for (const each of names) {
+      const path = `/v1/templates/${encodeURIComponent(each)}`;
+      const json = { snapshot, replace: true, ...(config && { config }) };
+      const saved = await transport.json<Template>('PUT', path, { json });
+      if (options.json) printJson(saved);
+      else print(saved.name);
+    }
+  });
+
   const remove = command
     .command('rm')
     .description('remove templates; their snapshots stay')
@@ -66,3 +104,22 @@ export const templateVerb: Verb = (program) => {
     }
   });
 };
+
+function linesOf({ name, snapshot, memory, config }: Template): [string, string][] {
+  const command = [...(config?.entrypoint ?? []), ...(config?.cmd ?? [])];
+  return [
+    ['name', name],
+    ['snapshot', snapshot ?? 'none: it comes with the backend'],
+    ['has', memory ? 'files, memory' : 'files'],
+    ...(config?.user ? [['user', config.user] as [string, string]] : []),
+    ...(config?.workdir ? [['workdir', config.workdir] as [string, string]] : []),
+    ...(command.length > 0 ? [['command', command.join(' ')] as [string, string]] : []),
+    ...Object.entries(config?.env ?? {}).map(([key, value]): [string, string] => ['env', `${key}=${value}`]),
+    ...(config?.exposed ?? []).map((port): [string, string] => ['port', port]),
+    ...(config?.volumes ?? []).map((volume): [string, string] => ['volume', volume]),
+    ...Object.entries(config?.labels ?? {}).map(([key, value]): [string, string] => [
+      'label',
+      `${key}=${value}`,
+    ]),
+  ];
+}

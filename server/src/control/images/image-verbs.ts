@@ -2,13 +2,15 @@ import { CayError, type Image, type PullLine, type PullProgress } from '@cay/sdk
 import type { Core } from '../core.ts';
 import { requireAdmin, type Principal } from '../tenants/principal.ts';
 import type { ImageVerbs } from './image.ts';
-import { requireImages } from './keeps-images.ts';
+import { imagesFor, requireImages } from './keeps-images.ts';
 
 export function imageVerbs({ backend, records }: Pick<Core, 'backend' | 'records'>): ImageVerbs {
   const note = async ({ project, key }: Principal, type: string, data: Record<string, string>) =>
     await records.events.append({ type, project, key, data });
 
   return {
+    resolve: async (_principal, name) => (await imagesFor(backend, { labels: {} }))?.resolveImage(name),
+
     async *pull(principal, { image, missingOnly }, { signal }) {
       const images = await requireImages(backend);
       yield* followed(signal, async (call) => {

@@ -4,9 +4,15 @@
  * are; every key that may create sandboxes may pull.
  */
 import type { Image, PullLine } from '@cay/sdk/protocol';
+import type { ResolvedImage } from '../../backends/backend.ts';
 import type { Principal } from '../tenants/principal.ts';
 
 export interface ImageVerbs {
+  /**
+   * What an image says, and its name with its digest. Nothing where the platform keeps no images itself. Rejects
+   * `not_found`.
+   */
+  resolve(principal: Principal, name: string): Promise<ResolvedImage | undefined>;
   /**
    * How far the pull is, again and again, then the image. Leaving the loop gives it up. Rejects `unsupported`
    * where the backend keeps no images, and as `ImageKeeping` does.

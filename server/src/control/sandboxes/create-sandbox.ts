@@ -10,6 +10,7 @@ import type { Principal } from '../tenants/principal.ts';
 import type { SandboxMaker } from './make-sandbox.ts';
 import { requireSecrets } from '../secrets/require-secrets.ts';
 import { pinImage } from '../images/pin-image.ts';
+import { withTemplateConfig } from '../templates/template-config.ts';
 import { newSandboxRow } from './new-sandbox-row.ts';
 import type { Planning } from './plan-sandbox.ts';
 import type { CreateOptions, SandboxVerbs } from './sandbox.ts';
@@ -133,10 +134,13 @@ export function createVerb({
     principal: Principal,
     request: CreateSandbox,
     from: SnapshotRow | undefined,
-    { exactly, idempotencyKey }: CreateOptions,
+    { exactly, idempotencyKey, withoutCommand }: CreateOptions,
   ) {
-    const asked = from ? request : await pinImage(backend, request, exactly);
+    const asked = from
+      ? await withTemplateConfig(records, principal, request)
+      : await pinImage(backend, request, exactly);
     const spec = await planning.specOf(principal, asked, from, exactly);
+    if (withoutCommand) delete spec.cmd;
     await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });
     await backend.validate(spec);
     const network = await planning.networkOf(principal, request, from);

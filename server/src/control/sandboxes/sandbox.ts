@@ -32,6 +32,8 @@ export interface CreateOptions extends Keyed {
    * Normally a default means that the snapshot's own user and workdir are kept.
    */
   exactly?: boolean;
+  /** Without the own command that a snapshot has. */
+  withoutCommand?: boolean;
 }
 
 /**

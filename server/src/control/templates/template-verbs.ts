@@ -26,24 +26,26 @@ export function templateVerbs({
     (hasPlatforms(backend) ? await backend.capabilities() : capabilities).templates;
   const show = async (
     on: Tables,
-    { name, snapshot, createdAtMs, network }: TemplateRow,
+    { name, snapshot, createdAtMs, network, config }: TemplateRow,
   ): Promise<Template> => ({
     name,
     snapshot,
     memory: (await on.snapshots.get(snapshot))?.memory ?? false,
     createdAtMs,
     network: network && shownPolicy(network),
+    ...(config && { config }),
   });
   return {
-    async saveTemplate(principal, name, request) {
-      const { snapshot, sandbox, replace, network: asked } = SaveTemplateSchema.parse(request);
+    async saveTemplate(principal, name, request, { keepNetwork = false } = {}) {
+      const { snapshot, sandbox, replace, network: asked, config } = SaveTemplateSchema.parse(request);
       const named = TemplateNameSchema.safeParse(name);
       if (!named.success)
         throw new CayError(
           'invalid_argument',
           `Invalid template name "${name.slice(0, 80)}": ${named.error.issues[0]?.message}`,
         );
-      if ((await backendTemplates()).includes(name)) {
+      // FROM scratch of a Dockerfile means nothing else.
+      if (name === 'scratch' || (await backendTemplates()).includes(name)) {
         throw new CayError(
           'already_exists',
           `A template named "${name}" comes with the ${capabilities.backend} backend`,
@@ -53,10 +55,12 @@ export function templateVerbs({
         );
       }
       const { project } = principal;
-      const network = asked === undefined ? null : networks.checked(asked);
+      const checked = asked === undefined ? null : networks.checked(asked);
       const of = sandbox === undefined ? undefined : (await lookup.find(principal, sandbox)).id;
       // One transaction, so that the snapshot cannot be removed in between.
       return records.transaction(async (tx) => {
+        const before = await tx.templates.get(project, name);
+        const network = checked ?? (keepNetwork ? (before?.network ?? null) : null);
         await requireSecrets(tx, project, network);
         const row = {
           project,
@@ -64,8 +68,9 @@ export function templateVerbs({
           snapshot: (await registry.resolve(tx, project, snapshot, of)).id,
           createdAtMs: clock.now(),
           network,
+          ...(config && { config }),
         };
-        if (!(await tx.templates.get(project, name))) await quota.requireRoom(tx, project, 'templates', 1);
+        if (!before) await quota.requireRoom(tx, project, 'templates', 1);
         await tx.templates.save(row, { replace });
         await tx.events.append({
           type: 'template.saved',

@@ -7,7 +7,15 @@ import type { Principal } from '../tenants/principal.ts';
 
 export interface TemplateVerbs {
   /** Rejects `already_exists` for a name that is taken, unless `replace` is set. */
-  saveTemplate(principal: Principal, name: string, request: SaveTemplate): Promise<Template>;
+  saveTemplate(
+    principal: Principal,
+    name: string,
+    request: SaveTemplate,
+    options?: {
+      /** A template that is replaced keeps its network policy if the request has none. */
+      keepNetwork?: boolean;
+    },
+  ): Promise<Template>;
   /** The backend's templates, then the project's own. */
   templates(principal: Principal): Promise<Template[]>;
   /**

@@ -21,7 +21,7 @@ const MOST_ACCOUNT_BYTES = 1024 * 1024;
 const MOST_VOLUMES = 256;
 
 /** Path and mode, parents first. */
-const DIRECTORIES: readonly (readonly [string, number])[] = [
+export const DIRECTORIES: readonly (readonly [string, number])[] = [
   ['.', 0o755],
   ['dev', 0o755],
   ['etc', 0o755],

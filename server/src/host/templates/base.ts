@@ -77,7 +77,7 @@ async function fill(dir: string, links: [string, string][], binds: PreparedTempl
 }
 
 /** Everything belongs to root inside, the home directory to its user. */
-async function own(root: string, path: string, ids: IdMapping): Promise<void> {
+export async function own(root: string, path: string, ids: IdMapping): Promise<void> {
   const full = join(root, path);
   const id = ids.hostId + (path === '/home/user' || path.startsWith('/home/user/') ? 1000 : 0);
   await lchown(full, id, id);

@@ -278,4 +278,18 @@ export const POSTGRES_SCHEMA: readonly string[] = [
   );
   CREATE INDEX volume_mounts_volume ON volume_mounts (volume);
   `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
+  `
+  ALTER TABLE templates ADD COLUMN config TEXT;
+  CREATE TABLE build_steps (
+    project TEXT NOT NULL,
+    key TEXT NOT NULL,
+    snapshot TEXT NOT NULL,
+    state TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    used_at BIGINT NOT NULL,
+    PRIMARY KEY (project, key)
+  );
+  CREATE INDEX build_steps_snapshot ON build_steps (snapshot);
+  CREATE INDEX build_steps_age ON build_steps (project, used_at);
+  `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
 ];

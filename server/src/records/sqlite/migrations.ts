@@ -268,4 +268,18 @@ export const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX volume_mounts_volume ON volume_mounts (volume);
   `,
+  `
+  ALTER TABLE templates ADD COLUMN config TEXT;
+  CREATE TABLE build_steps (
+    project TEXT NOT NULL,
+    key TEXT NOT NULL,
+    snapshot TEXT NOT NULL,
+    state TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    used_at INTEGER NOT NULL,
+    PRIMARY KEY (project, key)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX build_steps_snapshot ON build_steps (snapshot);
+  CREATE INDEX build_steps_age ON build_steps (project, used_at);
+  `,
 ];

@@ -68,6 +68,8 @@ export interface BuildRecords {
   log(id: string): Promise<BuildLogEntry[]>;
   /** Builds that wait or are under way, oldest first, of one project or of all. */
   unfinished(project?: string): Promise<BuildRow[]>;
+  /** The newest first. */
+  list(project: string, limit: number): Promise<BuildRow[]>;
   /** The newest build that made a snapshot. */
   of(snapshot: string): Promise<BuildRow | undefined>;
   /** The snapshots of a project's builds that no template is made from any more. */
@@ -132,6 +134,7 @@ export function buildTable({ sql }: TableContext): BuildRecords {
       project === undefined
         ? many(`WHERE state IN ('waiting', 'building') ORDER BY created_at, id`)
         : many(`WHERE project = ? AND state IN ('waiting', 'building') ORDER BY created_at, id`, project),
+    list: (project, limit) => many('WHERE project = ? ORDER BY created_at DESC, id LIMIT ?', project, limit),
     of: async (snapshot) => (await many('WHERE snapshot = ? ORDER BY created_at DESC LIMIT 1', snapshot))[0],
     superseded: async (project) =>
       (

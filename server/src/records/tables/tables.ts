@@ -1,4 +1,5 @@
 import { buildTable, type BuildRecords } from './builds.ts';
+import { buildStepTable, type BuildStepRecords } from './build-steps.ts';
 import { commandKeyTable, type CommandKeyRecords } from './command-keys.ts';
 import { commandTable, type CommandRecords } from './commands.ts';
 import { forkTable, type ForkRecords } from './forks.ts';
@@ -32,6 +33,7 @@ export interface Tables {
   readonly forks: ForkRecords;
   readonly templates: TemplateRecords;
   readonly builds: BuildRecords;
+  readonly buildSteps: BuildStepRecords;
   readonly commands: CommandRecords;
   readonly commandKeys: CommandKeyRecords;
   readonly idempotency: IdempotencyRecords;
@@ -53,6 +55,7 @@ const FACTORIES = {
   forks: forkTable,
   templates: templateTable,
   builds: buildTable,
+  buildSteps: buildStepTable,
   commands: commandTable,
   commandKeys: commandKeyTable,
   idempotency: idempotencyTable,

@@ -1,4 +1,10 @@
-import { CayError, type NetworkPolicy, type SnapshotId } from '@cay/sdk/protocol';
+import {
+  CayError,
+  TemplateConfigSchema,
+  type NetworkPolicy,
+  type SnapshotId,
+  type TemplateConfig,
+} from '@cay/sdk/protocol';
 import { sealedNetworks } from '../sealing/sealed-network.ts';
 import type { TableContext } from './table-context.ts';
 
@@ -10,6 +16,8 @@ export interface TemplateRow {
   createdAtMs: number;
   /** What sandboxes made from it reach, and reach at most. Null is no policy. */
   network: NetworkPolicy | null;
+  /** How it wants to be run, if its build said so. Sealed: its environment may have credentials. */
+  config?: TemplateConfig | undefined;
 }
 
 export interface TemplateRecords {
@@ -25,33 +33,40 @@ export interface TemplateRecords {
   delete(project: string, name: string): Promise<boolean>;
 }
 
-const SELECT = 'SELECT project, name, snapshot, created_at AS "createdAtMs", network FROM templates';
+const SELECT = 'SELECT project, name, snapshot, created_at AS "createdAtMs", network, config FROM templates';
 
-type StoredTemplate = Omit<TemplateRow, 'network'> & { network: string | null };
+type StoredTemplate = Omit<TemplateRow, 'network' | 'config'> & {
+  network: string | null;
+  config: string | null;
+};
 
 export function templateTable({ sql, box }: TableContext): TemplateRecords {
   const networks = sealedNetworks(box);
   const context = ({ project, name }: Pick<TemplateRow, 'project' | 'name'>) =>
     `templates/${project}/${name}`;
-  const parse = (row: StoredTemplate): TemplateRow => ({
+  const parse = ({ config, ...row }: StoredTemplate): TemplateRow => ({
     ...row,
     network: networks.parsed(context(row), row.network),
+    ...(config !== null && {
+      config: TemplateConfigSchema.parse(JSON.parse(box.open(config, `${context(row)}/config`).toString())),
+    }),
   });
   const many = async (rest: string, ...values: string[]) =>
     (await sql.all<StoredTemplate>(`${SELECT} ${rest}`, ...values)).map(parse);
   return {
     async save(row, { replace }) {
-      const { project, name, snapshot, createdAtMs } = row;
+      const { project, name, snapshot, createdAtMs, config } = row;
       const conflict = replace
-        ? '(project, name) DO UPDATE SET snapshot = excluded.snapshot, created_at = excluded.created_at, network = excluded.network'
+        ? '(project, name) DO UPDATE SET snapshot = excluded.snapshot, created_at = excluded.created_at, network = excluded.network, config = excluded.config'
         : 'DO NOTHING';
       const saved = await sql.run(
-        `INSERT INTO templates (project, name, snapshot, created_at, network) VALUES (?, ?, ?, ?, ?) ON CONFLICT ${conflict}`,
+        `INSERT INTO templates (project, name, snapshot, created_at, network, config) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT ${conflict}`,
         project,
         name,
         snapshot,
         createdAtMs,
         networks.stored(context(row), row.network),
+        config === undefined ? null : box.seal(JSON.stringify(config), `${context(row)}/config`),
       );
       if (saved === 0)
         throw new CayError('already_exists', `A template named "${name}" exists already`, {

@@ -1,7 +1,7 @@
 /** Lists sandboxes in the order of their start, with the filters and page tokens of E2B. */
 import { CayError, type Sandbox } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import { OF_BUILD } from '../../../control/templates/builds/run-build.ts';
+import { OF_BUILD } from '../../../control/templates/builds/build-sandboxes.ts';
 import type { Control } from '../../../control/control.ts';
 import type { Principal } from '../../../control/tenants/principal.ts';
 import { labelOf, parseMetadataFilter } from '../labels.ts';

@@ -8,6 +8,8 @@ export interface PackOptions {
   onProgress?(bytes: number): void;
   /** For what tar has no place for: sockets, devices. */
   onLeftOut?(name: string): void;
+  /** What is not packed: `file` it alone, `tree` also all below it. */
+  ignores?(name: string): 'file' | 'tree' | undefined;
 }
 
 export async function* pack(
@@ -17,13 +19,17 @@ export async function* pack(
   let bytes = 0;
 
   async function* entry(path: string, name: string): AsyncGenerator<Uint8Array, void, undefined> {
+    const ignored = name === '' ? undefined : options.ignores?.(name);
+    if (ignored === 'tree') return;
     const stat = await lstat(path);
+    if (ignored === 'file' && !stat.isDirectory()) return;
     // Ids of this machine mean nothing in a sandbox.
     const common = { name, mode: stat.mode & 0o7777, uid: 0, gid: 0, modifiedAtMs: stat.mtimeMs };
     if (stat.isSymbolicLink())
       yield encodeHeader({ ...common, type: 'symlink', sizeBytes: 0, target: await readlink(path) });
     else if (stat.isDirectory()) {
-      if (name !== '') yield encodeHeader({ ...common, type: 'directory', sizeBytes: 0, target: '' });
+      if (name !== '' && !ignored)
+        yield encodeHeader({ ...common, type: 'directory', sizeBytes: 0, target: '' });
       for (const child of (await readdir(path)).sort())
         yield* entry(join(path, child), name === '' ? child : `${name}/${child}`);
     } else if (stat.isFile()) {

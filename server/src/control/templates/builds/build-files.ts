@@ -7,11 +7,13 @@
  * of the project from its first byte, only some run at once, and each must end before its link would have
  * expired.
  */
+import { createHash } from 'node:crypto';
 import { createReadStream, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { mkdir, open, readdir, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { randomName } from '../../../lib/random-name.ts';
+import { decompressed } from './decompressed.ts';
 import { withTimeout } from '../../../lib/timeout.ts';
 import type { Flight, QuotaLedger } from '../../tenants/quota-ledger.ts';
 
@@ -23,8 +25,12 @@ export interface BuildFiles {
    * long.
    */
   put(project: string, digest: string, data: AsyncIterable<Uint8Array>): Promise<void>;
+  /** Stores a build context under its own digest. It may be compressed by gzip, and is kept uncompressed. */
+  add(project: string, data: AsyncIterable<Uint8Array>): Promise<{ digest: string; bytes: number }>;
   /** Rejects `not_found`. */
   read(project: string, digest: string): Promise<AsyncIterable<Uint8Array>>;
+  /** Where it is on disk. Rejects `not_found`. */
+  pathOf(project: string, digest: string): Promise<string>;
 }
 
 export interface BuildFilesOptions {
@@ -192,34 +198,66 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
       ),
     async put(project, digest, data) {
       const path = pathOf(project, digest);
-      using _place = enter(project, digest);
-      using flight = quota?.begin(project, 'uploads', ['uploadBytes']);
-      await mkdir(ofProject(project), { recursive: true, mode: 0o700 });
-      const unfinished = `${path}.${randomName(8)}${UNFINISHED}`;
-      const deadlineMs = performance.now() + timeoutMs;
-      try {
-        const bytes = await write(project, unfinished, inTime(data, deadlineMs, timeoutMs), flight);
-        keep(project, path, unfinished, bytes);
-      } catch (error) {
-        await rm(unfinished, { force: true });
-        throw error;
+      await store(project, digest, data, () => path);
+    },
+    async add(project, data) {
+      const hash = createHash('sha256');
+      const digest = { value: '' };
+      async function* hashed() {
+        for await (const part of decompressed(data)) {
+          hash.update(part);
+          yield part;
+        }
       }
-      flight?.[Symbol.dispose]();
-      await trim(project, path);
+      const bytes = await store(project, `context-${randomName(8)}`, hashed(), () =>
+        pathOf(project, (digest.value = hash.digest('hex'))),
+      );
+      return { digest: digest.value, bytes };
     },
     async read(project, digest) {
-      const path = pathOf(project, digest);
-      const now = new Date();
-      try {
-        await utimes(path, now, now);
-      } catch {
-        throw new CayError('not_found', `The files "${digest}" were not uploaded, or were removed`, {
-          hint: 'upload them again',
-        });
-      }
-      return createReadStream(path, { highWaterMark: 256 * 1024 });
+      return createReadStream(await used(project, digest), { highWaterMark: 256 * 1024 });
     },
+    pathOf: used,
   };
+
+  async function used(project: string, digest: string): Promise<string> {
+    const path = pathOf(project, digest);
+    const now = new Date();
+    try {
+      await utimes(path, now, now);
+      return path;
+    } catch {
+      throw new CayError('not_found', `The files "${digest}" were not uploaded, or were removed`, {
+        hint: 'upload them again',
+      });
+    }
+  }
+
+  async function store(
+    project: string,
+    name: string,
+    data: AsyncIterable<Uint8Array>,
+    place: () => string,
+  ): Promise<number> {
+    using _place = enter(project, name);
+    using flight = quota?.begin(project, 'uploads', ['uploadBytes']);
+    await mkdir(ofProject(project), { recursive: true, mode: 0o700 });
+    const unfinished = join(ofProject(project), `${name}.${randomName(8)}${UNFINISHED}`);
+    const deadlineMs = performance.now() + timeoutMs;
+    let path: string;
+    let bytes: number;
+    try {
+      bytes = await write(project, unfinished, inTime(data, deadlineMs, timeoutMs), flight);
+      path = place();
+      keep(project, path, unfinished, bytes);
+    } catch (error) {
+      await rm(unfinished, { force: true });
+      throw error;
+    }
+    flight?.[Symbol.dispose]();
+    await trim(project, path);
+    return bytes;
+  }
 }
 
 /** Rejects `deadline_exceeded` when the sender is not done in time, however slowly it sends. */

@@ -7,6 +7,8 @@ import type { BuildLogEntry } from './build.ts';
 export interface BuildLog {
   readonly entries: readonly BuildLogEntry[];
   add(level: BuildLogEntry['level'], message: string): void;
+  /** Resolves when the next entry is added. */
+  more(): Promise<void>;
   /** Splits output into lines and adds each; `end` adds an unfinished last line. */
   lines(level: BuildLogEntry['level'], prefix?: string): { write(data: Uint8Array): void; end(): void };
 }
@@ -15,13 +17,26 @@ const MAX_ENTRIES = 10_000;
 const MAX_CHARACTERS = 2 * 1024 * 1024;
 const MAX_LINE = 4096;
 
-export function buildLog(now: () => number): BuildLog {
+/** A shorter text stands in too much that is not secret. */
+const SHORTEST_SECRET = 4;
+
+/** `secrets` are masked wherever they stand, each line of one that has several. */
+export function buildLog(now: () => number, secrets: readonly string[] = []): BuildLog {
   const entries: BuildLogEntry[] = [];
   let room = MAX_CHARACTERS;
+  let more = Promise.withResolvers<void>();
+  const masked = secrets
+    .flatMap((secret) => [secret, ...secret.split(/\r?\n/)])
+    .filter((each) => each.trim().length >= SHORTEST_SECRET)
+    .sort((a, b) => b.length - a.length);
 
-  function add(level: BuildLogEntry['level'], message: string): void {
+  function add(level: BuildLogEntry['level'], given: string): void {
     if (room <= 0 || entries.length > MAX_ENTRIES) return;
+    let message = given;
+    for (const secret of masked) message = message.replaceAll(secret, '***');
     const kept = message.slice(0, MAX_LINE);
+    more.resolve();
+    more = Promise.withResolvers();
     room -= kept.length;
     const full = room <= 0 || entries.length === MAX_ENTRIES;
     entries.push(
@@ -35,6 +50,7 @@ export function buildLog(now: () => number): BuildLog {
   return {
     entries,
     add,
+    more: () => more.promise,
     lines(level, prefix = '') {
       const decoder = new StringDecoder();
       let line = '';

@@ -1,6 +1,6 @@
 /**
  * A build makes a template: it starts a sandbox of an existing one, runs its steps in it, and takes a
- * snapshot.
+ * snapshot. `step.ts` says what steps are, and how those that were run before are found again.
  *
  *     waiting ──▶ building ──▶ ready
  *        │           │
@@ -10,10 +10,11 @@
  * sandboxes of the template have that command running: in the memory of the snapshot where the runtime keeps
  * it, else started with the sandbox.
  */
-import type { Limits, Sandbox } from '@cay/sdk/protocol';
+import type { BuildTemplate, Limits, NetworkPolicy, ReadinessCheck, Sandbox } from '@cay/sdk/protocol';
 import type { BuildLogEntry, BuildRow } from '../../../records/tables/builds.ts';
 import type { Principal } from '../../tenants/principal.ts';
 import type { BuildFiles } from './build-files.ts';
+import type { Caching } from './step.ts';
 
 export type { BuildFailure, BuildLogEntry } from '../../../records/tables/builds.ts';
 /** The names of the template include its tags. */
@@ -39,6 +40,25 @@ export interface Recipe {
   start?: string;
   /** Exits with 0 when the start command is ready. */
   ready?: string;
+  /** Default: no step is kept for later builds. */
+  caching?: Caching;
+}
+
+/** A build from a Dockerfile. `dockerfile/` reads it, and makes the same steps of it. */
+export interface DockerfileRecipe {
+  dockerfile: string;
+  /** The digest of uploaded files, for COPY and ADD. */
+  context?: string;
+  args: Readonly<Record<string, string>>;
+  /** Never recorded. */
+  secrets: Readonly<Record<string, string>>;
+  target?: string;
+  network?: NetworkPolicy;
+  caching: Caching;
+  /** A command line for the shell of the template. */
+  start?: string;
+  ready?: ReadinessCheck;
+  timeoutMs?: number;
 }
 
 export interface RequestBuild {
@@ -56,7 +76,22 @@ export interface Builds {
    */
   request(principal: Principal, request: RequestBuild): Promise<Build>;
   /** Rejects `failed_precondition` unless it is waiting. */
-  start(principal: Principal, id: string, recipe: Recipe): Promise<Build>;
+  start(principal: Principal, id: string, recipe: Recipe | DockerfileRecipe): Promise<Build>;
+  /**
+   * Requests and starts a build from a Dockerfile. Rejects `invalid_argument` for one that cannot be read, before
+   * anything is made.
+   */
+  buildDockerfile(principal: Principal, request: BuildTemplate): Promise<Build>;
+  /** The newest first. */
+  list(principal: Principal, limit: number): Promise<Build[]>;
+  /** Ends a build that waits or is under way. One that has ended stays as it is. */
+  cancel(principal: Principal, id: string): Promise<Build>;
+  /** Entries of the log from `offset` on, as they come, until the build has ended. */
+  follow(
+    principal: Principal,
+    id: string,
+    options: { offset: number; signal: AbortSignal },
+  ): AsyncIterable<BuildLogEntry>;
   get(principal: Principal, id: string): Promise<Build>;
   /** Resolves when it is ready. Rejects with the failure of the build. */
   finished(principal: Principal, id: string): Promise<Build>;

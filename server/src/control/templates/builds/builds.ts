@@ -1,16 +1,25 @@
 import { randomUUID } from 'node:crypto';
-import { CayError, SomeLimitsSchema, isCayError, type SnapshotId } from '@cay/sdk/protocol';
+import {
+  BuildTemplateSchema,
+  CayError,
+  SomeLimitsSchema,
+  isCayError,
+  type SnapshotId,
+} from '@cay/sdk/protocol';
 import { Semaphore } from '../../../lib/semaphore.ts';
 import type { Principal } from '../../tenants/principal.ts';
 import type { QuotaLedger } from '../../tenants/quota-ledger.ts';
 import type { Records } from '../../../records/records.ts';
 import type { Tables } from '../../../records/tables/tables.ts';
-import { awaitReady } from './await-ready.ts';
+import { awaitReady, readyOf, recordedReady } from './await-ready.ts';
 import { buildFiles, type BuildFilesOptions } from './build-files.ts';
 import { buildLog, type BuildLog } from './build-log.ts';
 
-import type { Build, BuildFailure, Builds, Recipe } from './build.ts';
-import { explained, runBuild, sandboxesOf, type BuildControl } from './run-build.ts';
+import { OF_BUILD } from './build-sandboxes.ts';
+import type { Build, BuildFailure, Builds, DockerfileRecipe, Recipe } from './build.ts';
+import { explained, isDockerfile, runBuild, type BuildControl } from './run-build.ts';
+import { stepCache } from './step-cache.ts';
+import { planOf, thisArchitecture } from '../dockerfile/run-dockerfile.ts';
 
 export interface BuildsOptions {
   control: BuildControl;
@@ -19,8 +28,10 @@ export interface BuildsOptions {
   directory: string;
   quota?: Pick<QuotaLedger, 'counts' | 'begin' | 'requireRoom'>;
   files?: BuildFilesOptions;
-  /** The timeout of a build. Default 30 minutes. */
+  /** The timeout of a build, and the longest that one may ask for. Default 30 minutes. */
   timeoutMs?: number;
+  /** What steps that are kept for later builds may take, for each project. */
+  cache?: { maxSteps?: number; maxBytes?: number };
   now?(): number;
   onError?(error: unknown): void;
 }
@@ -38,7 +49,9 @@ const SETTLE_MS = 60_000;
 interface Running {
   log: BuildLog;
   ended: Promise<void>;
+  cancel: AbortController;
 }
+type AnyRecipe = Recipe | DockerfileRecipe;
 
 /** Opens builds. Those that an earlier server left unfinished have failed. */
 export async function openBuilds(options: BuildsOptions): Promise<Builds> {
@@ -52,9 +65,24 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
   for (const build of await builds.unfinished()) {
     if (build.state === 'waiting') continue;
     const failure = { message: 'The server was stopped while this was being built', step: 0, steps: 0 };
+    await clear(build);
     await builds.ended(build.id, { failure }, [], now());
-    for (const name of sandboxesOf(build))
-      await control.remove({ project: build.project, key: null, role: 'admin' }, name).catch(onError);
+  }
+
+  /** Removes what a build of a killed server left. Steps that it has recorded serve later builds. */
+  async function clear({ id, project }: Build): Promise<void> {
+    const principal: Principal = { project, key: null, role: 'admin' };
+    const label = `${OF_BUILD}=${id}`;
+    const { sandboxes } = await control.list(principal, { label, limit: 1000 });
+    for (const sandbox of sandboxes) await control.remove(principal, sandbox.id).catch(onError);
+    const { snapshots } = await control.snapshots(principal, { label, limit: 1000 });
+    for (const { id: snapshot } of snapshots) {
+      if (await records.buildSteps.has(snapshot)) continue;
+      await control.removeSnapshot(principal, snapshot).catch((error: unknown) => {
+        // A template has it already.
+        if (!isCayError(error, 'failed_precondition')) onError(error);
+      });
+    }
   }
 
   async function find(on: Tables, principal: Principal, id: string): Promise<Build> {
@@ -64,46 +92,54 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
   }
 
   /** Inherits the start command of its base template unless the recipe has another. */
-  async function inherited(principal: Principal, recipe: Recipe): Promise<Recipe> {
+  async function inherited(principal: Principal, recipe: AnyRecipe): Promise<AnyRecipe> {
+    if (isDockerfile(recipe)) return recipe;
     const parent = (await control.templates(principal)).find(({ name }) => name === recipe.from);
     const before = parent?.snapshot ? await builds.of(parent.snapshot) : undefined;
     if (recipe.start !== undefined || !before?.start) return recipe;
     return { ...recipe, start: before.start, ready: recipe.ready ?? before.ready ?? undefined };
   }
 
-  async function perform(principal: Principal, build: Build, given: Recipe, log: BuildLog): Promise<void> {
+  async function perform(
+    principal: Principal,
+    build: Build,
+    given: AnyRecipe,
+    { log, cancel }: Pick<Running, 'log' | 'cancel'>,
+  ): Promise<void> {
     let step = 0;
-    const deadline = AbortSignal.timeout(timeoutMs);
-    const signal = AbortSignal.any([closing.signal, deadline]);
+    const mostMs = Math.min(timeoutMs, (isDockerfile(given) ? given.timeoutMs : undefined) ?? timeoutMs);
+    const deadline = AbortSignal.timeout(mostMs);
+    const signal = AbortSignal.any([closing.signal, cancel.signal, deadline]);
+    const cache = stepCache({ control, records, principal, now, ...options.cache });
     try {
+      signal.throwIfAborted();
       const recipe = await inherited(principal, given);
-      await builds.started(build.id, { start: recipe.start ?? null, ready: recipe.ready ?? null });
+      await builds.started(build.id, commandsOf(recipe));
       const at = (number: number) => (step = number);
-      const snapshot = await runBuild({
-        control,
-        files,
-        principal,
-        build,
-        recipe,
-        log,
-        signal,
-        timeoutMs,
-        at,
-      }).catch((error: unknown) => {
-        throw step === 0 ? explained(error, recipe) : error;
+      const run = { control, files, cache, principal, build, recipe, log, signal, timeoutMs: mostMs, at };
+      const { snapshot, config } = await runBuild(run).catch((error: unknown) => {
+        throw step === 0 && !isDockerfile(recipe) ? explained(error, recipe.from) : error;
       });
       for (const name of build.names)
-        await control.saveTemplate(principal, name, { snapshot, replace: true });
+        await control.saveTemplate(
+          principal,
+          name,
+          { snapshot, replace: true, ...(config && { config }) },
+          { keepNetwork: true },
+        );
       log.add('info', `${build.names.join(', ')} is ready`);
       await builds.ended(build.id, { snapshot }, log.entries, now());
       await retire(principal);
+      await cache.trim();
     } catch (error) {
       const why = closing.signal.aborted
         ? new CayError('unavailable', 'The server was stopped while this was being built')
-        : deadline.aborted
-          ? new CayError('deadline_exceeded', `The build took longer than ${Math.round(timeoutMs / 1000)} s`)
-          : error;
-      const failure = failureOf(why, step, given.steps.length);
+        : cancel.signal.aborted
+          ? new CayError('cancelled', 'The build was cancelled')
+          : deadline.aborted
+            ? new CayError('deadline_exceeded', `The build took longer than ${Math.round(mostMs / 1000)} s`)
+            : error;
+      const failure = failureOf(why, step, isDockerfile(given) ? Math.max(step, 1) : given.steps.length);
       log.add('error', failure.message);
       await builds.ended(build.id, { failure }, log.entries, now());
       if (!isCayError(why)) onError(error);
@@ -129,8 +165,19 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
     await on.builds.prune(project, { keep: KEPT, keepLogs: KEPT_LOGS, waitingBeforeMs });
   }
 
-  return {
+  const verbs: Builds = {
     files,
+
+    async buildDockerfile(principal, given) {
+      const { name, tags, limits, noCache, ...rest } = BuildTemplateSchema.parse(given);
+      const recipe: DockerfileRecipe = { ...rest, caching: noCache ? 'refresh' : 'use' };
+      planOf(recipe, thisArchitecture());
+      if (recipe.context !== undefined) await files.pathOf(principal.project, recipe.context);
+      const [template = name] = name.split(':');
+      const names = [...new Set([name, ...tags.map((tag) => `${template}:${tag}`)])];
+      const { id } = await verbs.request(principal, { template, names, ...(limits && { limits }) });
+      return verbs.start(principal, id, recipe);
+    },
 
     async request(principal, { template, names, limits = {}, digest }) {
       const allowed = SomeLimitsSchema.safeParse(limits);
@@ -179,16 +226,50 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
         const waiting = await find(tx, principal, id);
         if (waiting.state !== 'waiting' || closing.signal.aborted)
           throw new CayError('failed_precondition', `Cannot start build "${id}": it is ${waiting.state}`);
-        await tx.builds.started(id, { start: recipe.start ?? null, ready: recipe.ready ?? null });
+        await tx.builds.started(id, commandsOf(recipe));
         return waiting;
       });
-      const log = buildLog(now);
+      const log = buildLog(now, isDockerfile(recipe) ? Object.values(recipe.secrets) : []);
+      const cancel = new AbortController();
       const ended = permits
-        .run(() => perform(principal, build, recipe, log))
+        .run(() => perform(principal, build, recipe, { log, cancel }))
         .catch(onError)
         .finally(() => running.delete(id));
-      running.set(id, { log, ended });
+      running.set(id, { log, ended, cancel });
       return find(records, principal, id);
+    },
+
+    list: (principal, limit) => builds.list(principal.project, limit),
+
+    async cancel(principal, id) {
+      const build = await find(records, principal, id);
+      if (build.state === 'waiting')
+        await builds.ended(
+          id,
+          { failure: { message: 'The build was cancelled', step: 0, steps: 0 } },
+          [],
+          now(),
+        );
+      const one = running.get(id);
+      one?.cancel.abort();
+      await one?.ended;
+      return find(records, principal, id);
+    },
+
+    async *follow(principal, id, { offset, signal }) {
+      await find(records, principal, id);
+      const one = running.get(id);
+      const left = new Promise<void>((resolve) =>
+        signal.addEventListener('abort', () => resolve(), { once: true }),
+      );
+      let at = offset;
+      // It is among those that run until it has ended.
+      while (one && running.get(id) === one && !signal.aborted) {
+        const more = one.log.more();
+        for (; at < one.log.entries.length; at++) yield one.log.entries[at]!;
+        await Promise.race([more, one.ended, left]);
+      }
+      if (!signal.aborted) yield* (one?.log.entries ?? (await builds.log(id))).slice(at);
     },
 
     get: (principal, id) => find(records, principal, id),
@@ -218,7 +299,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       const { env, workdir, user } = row.spec;
       await awaitReady(
         { guest, surroundings: { env, workdir, user }, signal: closing.signal },
-        build.ready,
+        readyOf(build.ready),
         SETTLE_MS,
       );
     },
@@ -228,7 +309,13 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       await Promise.all([...running.values()].map(({ ended }) => ended));
     },
   };
+  return verbs;
 }
+
+const commandsOf = ({ start, ready }: AnyRecipe) => ({
+  start: start ?? null,
+  ready: ready === undefined ? null : recordedReady(ready),
+});
 
 function failureOf(error: unknown, step: number, steps: number): BuildFailure {
   if (!isCayError(error)) return { message: 'Internal error', step, steps };

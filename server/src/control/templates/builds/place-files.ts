@@ -1,9 +1,8 @@
 /** Puts uploaded files where a step wants them, as `COPY` of a Dockerfile does. */
 import { posix } from 'node:path';
-import { Readable } from 'node:stream';
-import { createGunzip } from 'node:zlib';
 import { CayError } from '@cay/sdk/protocol';
 import type { BuildStep } from './build.ts';
+import { decompressed } from './decompressed.ts';
 import { requireRun, type RunIn } from './run-in.ts';
 
 /** How large an unpacked archive may be, where the disk limit of the sandbox is not lower. */
@@ -37,7 +36,7 @@ export async function placeFiles(
   const asRoot: RunIn = { ...run, surroundings: { ...surroundings, user: 'root', workdir: '/' } };
   const files = run.guest.files('root');
   const unpacked = `/var/tmp/build-files-${step.files.slice(0, 32)}`;
-  await files.untar(unpacked, limited(await decompressed(archive)), { signal: run.signal });
+  await files.untar(unpacked, limited(decompressed(archive)), { signal: run.signal });
   const owner = step.owner ?? surroundings.user;
   const target = posix.resolve(surroundings.workdir, step.target) + (step.target.endsWith('/') ? '/' : '');
   const source = posix.join(unpacked, fixedPart(step.source));
@@ -69,34 +68,12 @@ export function fixedPart(source: string): string {
   return fixed;
 }
 
-/** Archives may be compressed. */
-async function decompressed(archive: AsyncIterable<Uint8Array>): Promise<AsyncIterable<Uint8Array>> {
-  const iterator = archive[Symbol.asyncIterator]();
-  const first = await iterator.next();
-  const whole = (async function* () {
-    if (!first.done) yield first.value;
-    yield* { [Symbol.asyncIterator]: () => iterator };
-  })();
-  if (first.done || first.value[0] !== 0x1f || first.value[1] !== 0x8b) return whole;
-  const source = Readable.from(whole, { objectMode: false });
-  const gunzip = createGunzip();
-  source.on('error', (error) => gunzip.destroy(error));
-  return source.pipe(gunzip);
-}
-
 async function* limited(data: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
   let bytes = 0;
-  try {
-    for await (const chunk of data) {
-      bytes += chunk.length;
-      if (bytes > MAX_UNPACKED)
-        throw new CayError('invalid_argument', `The files are larger than ${MAX_UNPACKED} bytes`);
-      yield chunk;
-    }
-  } catch (error) {
-    if (!(error as NodeJS.ErrnoException).code?.startsWith('Z_')) throw error;
-    throw new CayError('invalid_argument', 'The uploaded files cannot be decompressed', {
-      cause: error,
-    });
+  for await (const chunk of data) {
+    bytes += chunk.length;
+    if (bytes > MAX_UNPACKED)
+      throw new CayError('invalid_argument', `The files are larger than ${MAX_UNPACKED} bytes`);
+    yield chunk;
   }
 }

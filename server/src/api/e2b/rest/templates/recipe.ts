@@ -15,6 +15,7 @@ export const StartBuildBody = z.looseObject({
         type: z.string().max(32),
         args: z.array(Text).max(2048).default([]),
         filesHash: z.string().max(64).nullish(),
+        force: z.boolean().nullish(),
       }),
     )
     .max(500)
@@ -44,6 +45,7 @@ export function toRecipe(body: StartBuildBody): Recipe {
   return {
     from: fromOf(body),
     steps: body.steps.map(toStep),
+    caching: body.force || body.steps.some((step) => step.force) ? 'refresh' : 'use',
     ...(start !== undefined && { start }),
     ...(ready !== undefined && { ready }),
   };
