@@ -183,7 +183,9 @@ while True:
 `;
     await box.write('/tmp/loop.py', loop);
     await (await box.start('exec python3 /tmp/loop.py'))[Symbol.asyncDispose]();
-    await sleep(1_000);
+    for (let tries = 0; tries < 100 && (await box.run('grep -q ok /tmp/seen')).exitCode !== 0; tries++)
+      await sleep(100);
+    await sleep(500);
     await backend.close();
     await sleep(3_000);
     backend = platform.backend = await platform.restart();
