@@ -14,6 +14,7 @@ const VERBS = {
   inspect: async () => (await import('./verbs/inspect.ts')).inspectVerb,
   stats: async () => (await import('./verbs/stats.ts')).statsVerb,
   exec: async () => (await import('./verbs/exec.ts')).execVerb,
+  'exec-server': async () => (await import('./verbs/exec-server.ts')).execServerVerb,
   'run-code': async () => (await import('./verbs/run-code.ts')).runCodeVerb,
   shell: async () => (await import('./verbs/shell.ts')).shellVerb,
   attach: async () => (await import('./verbs/attach.ts')).attachVerb,
