@@ -107,6 +107,28 @@ export const PutSchema = z
         env: EnvSchema,
       })
       .describe('Credentials of git over HTTPS.'),
+    z
+      .object({
+        as: z.literal('ssh'),
+        secret: SecretNameSchema.describe('A private key without a passphrase, as ssh-keygen writes it.'),
+        knownHosts: z
+          .array(
+            z
+              .string()
+              .max(2048)
+              .regex(/(^|\s)AAAA[A-Za-z0-9+/=]{16,}/, 'must have a host key in base64'),
+          )
+          .min(1)
+          .max(16)
+          .describe('Host keys of the target, as `ssh-keyscan` prints them. Any other is refused.'),
+        username: z.string().min(1).max(64).optional().describe('`git` if it is absent.'),
+        commands: z
+          .enum(['git', 'any'])
+          .optional()
+          .describe('What may be run there: `git` fetches and pushes; `git` if it is absent.'),
+        env: EnvSchema,
+      })
+      .describe('Git over SSH: the server logs in with the key. The target needs a port, such as `:22`.'),
   ])
   .describe('How a secret is put on requests.');
 export type Put = z.infer<typeof PutSchema>;
@@ -227,7 +249,7 @@ export const EgressAttemptSchema = z.object({
   name: z.string().nullable().describe('The name that was meant; null for an address.'),
   address: z.string().nullable().describe('The address that was connected to, or asked for.'),
   port: z.int(),
-  protocol: z.enum(['tcp', 'tls', 'http', 'https']).describe('As far as it was seen.'),
+  protocol: z.enum(['tcp', 'tls', 'http', 'https', 'ssh']).describe('As far as it was seen.'),
   method: z.string().nullable(),
   path: z.string().nullable().describe('Without its query.'),
   status: z.int().nullable().describe('Of the answer, where it was seen.'),

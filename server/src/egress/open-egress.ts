@@ -13,6 +13,7 @@ import { putSecrets } from './broker/put-secrets.ts';
 import type { ConnectionTarget } from './carrier/addresses.ts';
 import { Connection } from './carrier/connection.ts';
 import { Window } from './carrier/budget.ts';
+import { sshProxy } from './ssh/ssh-proxy.ts';
 import { Denial } from './carrier/denial.ts';
 import type { EgressTimeouts, Engine, TlsTermination } from './carrier/engine.ts';
 import { addressBook } from './carrier/own-addresses.ts';
@@ -47,6 +48,8 @@ export interface EgressOptions {
   /** Certificates, in PEM, that are trusted beside those of this machine. */
   readonly trusted?: readonly string[] | undefined;
   /** The secrets of a sandbox. Called for each request; it must be quick. */
+  /** The private key that the server has as an SSH host for sandboxes. Without it no SSH key is put on anything. */
+  readonly sshHostKey?: string | undefined;
   readonly secrets?: ((sandbox: SandboxId) => readonly BrokeredSecret[]) | undefined;
   /** Who is asked about attempts that a policy neither allows nor denies. Without it they are denied. */
   readonly ask?: Ask | undefined;
@@ -121,6 +124,7 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     http1: (stream, connection) => http1.take(stream, connection),
     http2: (stream, connection) => http2.take(stream, connection),
     tls,
+    ssh: options.sshHostKey === undefined ? undefined : sshProxy(options.sshHostKey),
     secrets,
     broker: putSecrets,
   };

@@ -10,6 +10,7 @@ import type { BrokeredSecret } from './broker/broker.ts';
 import { type EgressOptions, openEgress, type OpenedEgress } from './open-egress.ts';
 import { compilePolicy } from './policy/compile-policy.ts';
 import type { Ask } from './sandbox-egress.ts';
+import { sshHostKey } from './ssh/host-key.ts';
 import { type AuthorityStore, storedAuthority } from './tls/stored-authority.ts';
 
 export interface EgressListeners {
@@ -27,13 +28,15 @@ export interface StartedEgress {
   readonly maximum: NetworkPolicy;
   /** The certificate of the installation's authority, in PEM. */
   readonly certificate: string;
+  /** The key of the server as an SSH host, as `known_hosts` has it after the name. */
+  readonly sshHostKey: string;
   /** Sets who gets attempts and approvals. Before this call attempts are dropped, and what asks is denied. */
   listen(listeners: EgressListeners): void;
 }
 
 export interface StartEgressOptions extends Omit<
   EgressOptions,
-  'authority' | 'ask' | 'onAttempt' | 'secrets'
+  'authority' | 'sshHostKey' | 'ask' | 'onAttempt' | 'secrets'
 > {
   /** Where the authority is kept, sealed. No other server may start with the same file at the same time. */
   readonly authorityFile: string;
@@ -48,10 +51,13 @@ export async function startEgress(options: StartEgressOptions): Promise<StartedE
   const { authorityFile, box, usual = 'packages', maximum = 'public', ...engineOptions } = options;
   for (const policy of [usual, maximum]) compilePolicy(policy, options);
   const authority = await storedAuthority(fileStore(authorityFile), box);
+  // Derived, so that there is one thing less to keep: whoever has the authority's key is the server for sandboxes.
+  const ssh = sshHostKey(Buffer.from(box.digest(`ssh host key ${authority.certificate}`), 'hex'));
   let listeners: EgressListeners | undefined;
   const engine = openEgress({
     ...engineOptions,
     authority,
+    sshHostKey: ssh.privateKey,
     secrets: (id) => listeners?.secrets(id) ?? [],
     onAttempt: (attempt) => listeners?.onAttempt(attempt),
     ask: async (approval) => (listeners ? listeners.ask(approval) : 'deny'),
@@ -61,6 +67,7 @@ export async function startEgress(options: StartEgressOptions): Promise<StartedE
     usual,
     maximum,
     certificate: authority.certificate,
+    sshHostKey: ssh.publicKey,
     listen(given) {
       listeners = given;
     },

@@ -6,12 +6,14 @@ import type {
   Put,
   SandboxNetwork,
 } from '@cay/sdk/client';
+import { readFileSync } from 'node:fs';
 import { Argument, type Command } from 'commander';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { usageError } from '../lib/failure.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import { POLICIES } from '../lib/sandbox-options.ts';
+import { pathError } from '../lib/path-error.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatBytes, parseDuration } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
@@ -76,6 +78,7 @@ interface InjectOptions extends CommonOptions {
   query?: string;
   aws?: string;
   git?: boolean;
+  ssh?: string;
   env?: string;
 }
 
@@ -91,6 +94,7 @@ function injectVerb(command: Command): void {
     .option('--query <parameter>', 'set a parameter of the query')
     .option('--aws <access-key-id>', 'sign requests for AWS')
     .option('--git', 'as credentials of git over HTTPS')
+    .option('--ssh <known-hosts>', 'as the SSH key of git, for a host of which this file has the host keys')
     .option('--env <name>', 'the variable in which commands find the placeholder');
   withCommonOptions(inject)
     .addHelpText(
@@ -106,7 +110,7 @@ function injectVerb(command: Command): void {
     });
 }
 
-function putOf({ secret, header, basic, query, aws, git, env }: InjectOptions): Put {
+function putOf({ secret, header, basic, query, aws, git, ssh, env }: InjectOptions): Put {
   const given = { secret, ...(env !== undefined && { env }) };
   const ways: Put[] = [];
   if (header !== undefined) {
@@ -122,8 +126,19 @@ function putOf({ secret, header, basic, query, aws, git, env }: InjectOptions): 
   if (query !== undefined) ways.push({ as: 'query', parameter: query, ...given });
   if (aws !== undefined) ways.push({ as: 'aws', accessKeyId: aws, ...given });
   if (git) ways.push({ as: 'git', ...given });
+  if (ssh !== undefined) ways.push({ as: 'ssh', knownHosts: hostKeysIn(ssh), ...given });
   if (ways.length > 1) throw usageError('A secret is put on requests in one way', 'give one of the flags');
   return ways[0] ?? { as: 'placeholder', ...given };
+}
+
+function hostKeysIn(path: string): string[] {
+  try {
+    return readFileSync(path, 'utf8')
+      .split('\n')
+      .filter((line) => line.trim() !== '' && !line.startsWith('#'));
+  } catch (error) {
+    throw pathError('read', path, error);
+  }
 }
 
 function logVerb(command: Command): void {

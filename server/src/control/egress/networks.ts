@@ -31,6 +31,8 @@ export interface Networks {
   secretsOf(id: SandboxId): readonly BrokeredSecret[];
   /** The variables that rules give to programs, with placeholders as values. */
   environmentOf(id: SandboxId): Record<string, string>;
+  /** Where the server speaks SSH with a stored key, as `known_hosts` has it. */
+  sshTargetsOf(id: SandboxId): readonly string[];
   forget(id: SandboxId): void;
 }
 
@@ -106,6 +108,7 @@ export function openNetworks({
     refreshSecrets: secrets.refresh,
     secretsOf: secrets.of,
     environmentOf: secrets.environment,
+    sshTargetsOf: secrets.sshTargets,
     forget,
   };
   return networks;

@@ -18,6 +18,11 @@ const AUTHORITY = '/run/cay-authority.crt';
 /** The sandbox's own certificates and the authority's, for programs that trust one file. */
 const BUNDLE = '/run/cay-ca-certificates.crt';
 const APT = '/run/cay-apt.conf';
+/** The server's key as an SSH host, for names that it logs in to with a stored key. */
+const KNOWN_HOSTS = '/run/cay-known-hosts';
+const SSH_ENV = {
+  GIT_SSH_COMMAND: `ssh -o "UserKnownHostsFile=${KNOWN_HOSTS} ~/.ssh/known_hosts"`,
+};
 /** Where systems have theirs. */
 const SYSTEM_BUNDLES = ['/etc/ssl/certs/ca-certificates.crt', '/etc/pki/tls/certs/ca-bundle.crt'];
 const MAX_BUNDLE_BYTES = 4 * 1024 * 1024;
@@ -48,15 +53,16 @@ export function trustAuthority({
   onError,
 }: {
   egress: StartedEgress | undefined;
-  networks: Pick<Networks, 'environmentOf'>;
+  networks: Pick<Networks, 'environmentOf' | 'sshTargetsOf'>;
   onError(error: unknown): void;
 }): TrustAuthority {
   /** By sandbox: the start that has the files. A start begins with the files of its tree, whatever was before. */
   const known = new Map<string, { start: string; done: Promise<boolean> }>();
 
-  async function put(guest: Guest, certificate: string): Promise<boolean> {
+  async function put(guest: Guest, certificate: string, knownHosts: string): Promise<boolean> {
     try {
       const files = guest.files('root');
+      if (knownHosts !== '') await files.write(KNOWN_HOSTS, Buffer.from(knownHosts), { mode: 0o644 });
       // Written last, so that all are there if it is.
       if ((await textOf(files, AUTHORITY)) === certificate) return true;
       const write = (path: string, text: string) => files.write(path, Buffer.from(text), { mode: 0o644 });
@@ -75,16 +81,22 @@ export function trustAuthority({
 
   return async (row, guest) => {
     if (!egress || row.network === null || row.network === 'none') return {};
-    const start = `${row.incarnation}/${row.startedAtMs}`;
+    const targets = networks.sshTargetsOf(row.id);
+    const knownHosts = targets.map((target) => `${target} ${egress.sshHostKey}\n`).join('');
+    const start = `${row.incarnation}/${row.startedAtMs}/${knownHosts}`;
     let one = known.get(row.id);
     if (one?.start !== start) {
-      one = { start, done: put(guest, egress.certificate) };
+      one = { start, done: put(guest, egress.certificate, knownHosts) };
       known.set(row.id, one);
       if (known.size > MAX_KNOWN) known.delete(known.keys().next().value!);
     }
     const isThere = await one.done;
     if (!isThere) known.delete(row.id);
-    return { ...(isThere && ENV), ...networks.environmentOf(row.id) };
+    return {
+      ...(isThere && ENV),
+      ...(isThere && knownHosts !== '' && SSH_ENV),
+      ...networks.environmentOf(row.id),
+    };
   };
 }
 

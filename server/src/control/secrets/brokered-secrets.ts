@@ -8,7 +8,7 @@ import { createHmac } from 'node:crypto';
 import type { NetworkPolicy, SandboxId } from '@cay/sdk/protocol';
 import type { BrokeredSecret } from '../../egress/broker/broker.ts';
 import type { Tables } from '../../records/tables/tables.ts';
-import { putsIn, secretsIn } from './secrets-in.ts';
+import { putsIn, secretsIn, sshTargetsIn } from './secrets-in.ts';
 
 export interface BrokeredSecrets {
   /** Opens those that the layers of a sandbox name. */
@@ -18,6 +18,8 @@ export interface BrokeredSecrets {
   of(id: SandboxId): readonly BrokeredSecret[];
   /** The variables that rules give to programs, with placeholders as values. */
   environment(id: SandboxId): Record<string, string>;
+  /** Names and ports, as `known_hosts` has them, to which the server speaks SSH with a stored key. */
+  sshTargets(id: SandboxId): readonly string[];
   forget(id: SandboxId): void;
 }
 
@@ -25,6 +27,7 @@ interface Known {
   readonly project: string;
   readonly names: readonly string[];
   readonly variables: readonly { name: string; secret: string }[];
+  readonly sshTargets: readonly string[];
   secrets: readonly BrokeredSecret[];
 }
 
@@ -56,7 +59,8 @@ export function openBrokeredSecrets(
         .flatMap(({ env: name, secret }) =>
           name === undefined || secret === undefined ? [] : { name, secret },
         );
-      known.set(id, { project, names, variables, secrets: await opened(project, names) });
+      const sshTargets = layers.flatMap(sshTargetsIn);
+      known.set(id, { project, names, variables, sshTargets, secrets: await opened(project, names) });
     },
     async refresh(project) {
       const of = [...known.values()].filter((one) => one.project === project);
@@ -74,6 +78,7 @@ export function openBrokeredSecrets(
       });
       return Object.fromEntries(pairs);
     },
+    sshTargets: (id) => known.get(id)?.sshTargets ?? [],
     forget: (id) => void known.delete(id),
   };
 }

@@ -15,3 +15,14 @@ export function secretsIn(...policies: (NetworkPolicy | null | undefined)[]): st
     .flatMap((put) => [put.secret, put.as === 'aws' ? put.sessionToken : undefined]);
   return [...new Set(names.filter((name) => name !== undefined))];
 }
+
+/** The targets of rules that put an SSH key on connections, as `known_hosts` writes them. */
+export function sshTargetsIn(policy: NetworkPolicy): string[] {
+  if (typeof policy === 'string') return [];
+  return (policy.allow ?? []).flatMap((rule) => {
+    if (typeof rule === 'string' || ![rule.put ?? []].flat().some(({ as }) => as === 'ssh')) return [];
+    const [, host, ports = '22'] = /^([^:]+)(?::(.+))?$/.exec(rule.to) ?? [];
+    if (host === undefined) return [];
+    return ports.split(',').map((port) => (port === '22' ? host : `[${host}]:${port}`));
+  });
+}

@@ -8,7 +8,7 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { OpenAttempt } from '../attempts.ts';
-import type { Brokered } from '../broker/broker.ts';
+import { watchPlaceholders } from '../broker/watch-placeholders.ts';
 import type { CarriedStream } from '../egress.ts';
 import { checkAuthority, headerMap } from '../http/check-authority.ts';
 import { denialPage, remedyOf } from '../http/denial-page.ts';
@@ -23,6 +23,7 @@ import {
 } from '../policy/decide.ts';
 import type { RequestHead } from '../policy/http-conditions.ts';
 import type { OpenConnection, SandboxEgress } from '../sandbox-egress.ts';
+import type { SshPut } from '../ssh/ssh-proxy.ts';
 import { readFirstBytes, requestWatch } from '../wire/first-bytes.ts';
 import { askApproval } from './ask-approval.ts';
 import { admittedAddresses, type ConnectionTarget, resolveTarget } from './addresses.ts';
@@ -31,6 +32,7 @@ import { checkServerName } from './check-server-name.ts';
 import { copy } from './copy.ts';
 import { Denial } from './denial.ts';
 import { dial } from './dial.ts';
+import { sshConnection } from './ssh-connection.ts';
 import type { Engine } from './engine.ts';
 import { Holding } from './holding.ts';
 import { suggestedRule } from './suggested-rule.ts';
@@ -115,7 +117,9 @@ export class Connection implements OpenConnection {
     this.#meter = new Meter(this.#sandbox.budgetsOf(decision.rules), this.#meter.bytes);
     this.#meter.open();
     // On port 80 requests are read as such, so that Host is what the policy was asked for.
-    if (decision.inspect || this.#target.port === 80) await this.#inspect();
+    const ssh = decision.rules.flatMap(({ puts }) => puts).find((put) => put.as === 'ssh');
+    if (ssh) await this.#takeSsh(ssh);
+    else if (decision.inspect || this.#target.port === 80) await this.#inspect();
     else await this.#pass();
   }
 
@@ -174,7 +178,7 @@ export class Connection implements OpenConnection {
     const { duplex } = this.#stream;
     const failed = (error: unknown) =>
       this.#end(error instanceof Denial ? error : new Denial('closed', 'It ended'));
-    const watch = this.#engine.secrets(this.#sandbox.id).length > 0 ? this.#watchPlaceholders() : undefined;
+    const watch = watchPlaceholders(this.#engine, this.#sandbox.id);
     let open = 2;
     const half = () => {
       if (--open === 0) this.#end(undefined);
@@ -205,18 +209,6 @@ export class Connection implements OpenConnection {
     );
   }
 
-  #watchPlaceholders(): Brokered {
-    return this.#engine.broker({
-      method: 'GET',
-      authority: '',
-      target: '/',
-      headers: [],
-      secure: false,
-      puts: [],
-      secrets: this.#engine.secrets(this.#sandbox.id),
-    });
-  }
-
   /** Hands the stream to what reads requests. */
   async #inspect(): Promise<void> {
     this.#accept();
@@ -241,6 +233,25 @@ export class Connection implements OpenConnection {
         'ambiguous_request',
         `What is sent to port ${this.#target.port} is neither HTTP nor TLS, and the policy decides by requests`,
       );
+  }
+
+  async #takeSsh(put: SshPut): Promise<void> {
+    const connection = sshConnection(this.#engine, this.#sandbox, put, {
+      target: this.#target,
+      meter: this.#meter,
+      withdraw: () => {
+        this.#attempt?.withdraw();
+        this.#attempt = undefined;
+      },
+      pinned: () => this.#pinned ?? null,
+      finish: (attempt, denial) => this.#finish(attempt, denial),
+      touch: () => this.touch(),
+      dial: () => this.#dial(),
+      end: (denial) => this.#end(denial),
+    });
+    this.#mode = 'http';
+    this.#accept();
+    await this.#engine.ssh!.take(this.#stream.duplex, connection);
   }
 
   #hand(kind: 'http1' | 'http2', socket?: Socket): void {

@@ -4,6 +4,7 @@ import type { Clock } from '../../lib/clock.ts';
 import type { Brokered, BrokeredSecret, BrokerRequest } from '../broker/broker.ts';
 import type { HttpConnection } from '../http/exchange.ts';
 import type { KnownAddress } from '../policy/decide.ts';
+import type { SshProxy } from '../ssh/ssh-proxy.ts';
 import type { Ask } from '../sandbox-egress.ts';
 import type { ClientHello } from '../wire/client-hello.ts';
 import type { Resolver } from './resolve.ts';
@@ -44,6 +45,7 @@ export interface Engine {
   readonly http1: (stream: Duplex, connection: HttpConnection) => void;
   readonly http2: (stream: Duplex, connection: HttpConnection) => void;
   readonly tls: TlsTermination | undefined;
+  readonly ssh: SshProxy | undefined;
   readonly secrets: (sandbox: SandboxId) => readonly BrokeredSecret[];
   readonly broker: (request: BrokerRequest) => Brokered;
 }

@@ -172,10 +172,23 @@ function place(target: Target, text: string, rule: Partial<Exclude<NetworkRule, 
       'invalid_argument',
       `Cannot use the network rule "${text}": secrets need a name, and this is all`,
     );
+  if (puts.some(({ as }) => as === 'ssh')) requireSshRule(target, text, puts, http !== undefined);
   return {
     target,
     rule: { text, ports, http, puts, limits: rule.limits, exact: host.kind === 'name' },
   };
+}
+
+/** What is SSH on a port is not HTTP as well. */
+function requireSshRule({ ports }: Target, text: string, puts: readonly Put[], hasConditions: boolean): void {
+  const why =
+    hasConditions || puts.length > 1
+      ? 'an SSH key excludes conditions on requests and other secrets'
+      : hasPort(ports, 80) || hasPort(ports, 443)
+        ? 'an SSH key needs the port of SSH, such as :22, and no port of HTTP'
+        : undefined;
+  if (why !== undefined)
+    throw new CayError('invalid_argument', `Cannot use the network rule "${text}": ${why}`);
 }
 
 function ruleSet(placed: readonly Placed[]): RuleSet {
