@@ -274,7 +274,7 @@ describe('a template made of a snapshot', () => {
     await fixture.control.snapshot(me(), id, { name: 'ready' });
     const saved = await fixture.control.saveTemplate(me(), 'mine', { snapshot: 'ready', sandbox: id });
     expect(await fixture.control.templates(me())).toEqual([
-      { name: 'base', snapshot: null, memory: false, createdAtMs: null },
+      { name: 'base', snapshot: null, memory: false, network: null, createdAtMs: null },
       saved,
     ]);
     const { sandbox } = await fixture.control.create(me(), asked({ template: 'mine', env: { B: '2' } }));
