@@ -10,6 +10,7 @@ import type { Backend } from '../backends/backend.ts';
 import { ignoreFailure } from '../lib/in-background.ts';
 import { openServerLeases } from '../records/leases/server-leases.ts';
 import { openRecords } from '../records/open-records.ts';
+import type { Records } from '../records/records.ts';
 import { openInstallationKey } from '../records/sealing/installation-key.ts';
 import { openControl } from './open-control.ts';
 import type { Principal } from './tenants/principal.ts';
@@ -39,7 +40,7 @@ describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () 
   });
 
   /** A server with a data directory of its own, or of an earlier one. */
-  async function server(name: string, on: Backend = backend) {
+  async function server(name: string, on: Backend = backend, through = (all: Records) => all) {
     const errors: unknown[] = [];
     const onError = (error: unknown) => void errors.push(error);
     const own = mkdtempSync(join(directory, `${name}-`));
@@ -54,7 +55,7 @@ describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () 
     const project = (await records.projects.byName('default')) ?? (await records.projects.create('default'));
     const control = await openControl({
       backend: on,
-      records,
+      records: through(records),
       leases: leases!,
       previewUrl: (id, port) => `http://${port}-${id}.localhost/`,
       directories: { logs: join(own, 'logs'), buildFiles: join(own, 'build-files') },
@@ -106,6 +107,34 @@ describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () 
     expect(new Set(made.map(({ sandbox }) => sandbox.id)).size).toBe(1);
     expect(made.filter(({ created }) => created)).toHaveLength(1);
     expect(await backend.list()).toHaveLength(1);
+  });
+
+  it('leave a sandbox that is recorded and not yet begun to the server that was asked for it', async () => {
+    const begins = Promise.withResolvers<void>();
+    // Between the record and the first operation nothing gets on.
+    const through = (records: Records): Records => {
+      const transaction: Records['transaction'] = async (work, options) => {
+        if ((await records.sandboxes.list({})).length > 0) await begins.promise;
+        return records.transaction(work, options);
+      };
+      return new Proxy(records, {
+        get: (target, name) => (name === 'transaction' ? transaction : Reflect.get(target, name, target)),
+      });
+    };
+    const one = await server('one', backend, through);
+    const creating = one.control.create(one.principal, asked({ name: 'box' }));
+    await expect.poll(async () => (await one.records.sandboxes.list({})).length).toBe(1);
+    // If this one took it over, it would be at it for ever.
+    const two = await server('two', stuckBackend(backend, 'ensure', false).backend);
+    await sleep(300);
+    begins.resolve();
+    const { sandbox, created } = await creating;
+    expect([created, sandbox.state]).toEqual([true, 'active']);
+    const events = async () =>
+      (await two.records.events.list({ sandbox: sandbox.id })).map(({ type }) => type);
+    await expect.poll(events).toEqual(['sandbox.created']);
+    await two.control.remove(two.principal, sandbox.id);
+    expect([one.errors, two.errors]).toEqual([[], []]);
   });
 
   it('do not change one sandbox at the same time', async () => {

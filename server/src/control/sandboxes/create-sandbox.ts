@@ -30,6 +30,7 @@ export function createVerb({
   clock,
   idempotency,
   lookup,
+  operations,
   pressure,
   quota,
   records,
@@ -38,7 +39,10 @@ export function createVerb({
   planning,
   registry,
   start,
-}: Pick<Core, 'backend' | 'clock' | 'idempotency' | 'lookup' | 'pressure' | 'quota' | 'records'> & {
+}: Pick<
+  Core,
+  'backend' | 'clock' | 'idempotency' | 'lookup' | 'operations' | 'pressure' | 'quota' | 'records'
+> & {
   idling: Idling;
   maker: SandboxMaker;
   planning: Planning;
@@ -72,20 +76,20 @@ export function createVerb({
   }
 
   /**
-   * Records the intent, if quota and machine have room. Resolves the sandbox that exists already for the
-   * idempotency key or the name: that is looked for in the transaction that inserts, so that of several calls
-   * one makes it.
+   * Records the intent, if quota and machine have room, and holds the sandbox until `release`. Resolves the
+   * sandbox that exists already for the idempotency key or the name: that is looked for in the transaction that
+   * inserts, so that of several calls one makes it.
    */
   function insert(
     row: SandboxRow,
     principal: Principal,
     request: CreateSandbox,
     idempotencyKey: string | undefined,
-  ): Promise<Existing | undefined> {
+  ): Promise<{ existing: Existing } | { release(): Promise<void> }> {
     const { project, spec, origin } = row;
     return records.transaction(async (tx) => {
       const existing = await find(tx, principal, request, idempotencyKey);
-      if (existing) return existing;
+      if (existing) return { existing };
       if (!(await tx.projects.get(project)))
         throw new CayError('permission_denied', `Project "${project}" does not exist any more`);
       // Another server may have removed it meanwhile.
@@ -97,7 +101,7 @@ export function createVerb({
       await tx.sandboxes.insert(row);
       if (idempotencyKey !== undefined)
         await idempotency.remember(tx, project, idempotencyKey, request, row.id);
-      return undefined;
+      return { release: await operations.hold(tx, row.id, 'create') };
     });
   }
 
@@ -145,11 +149,16 @@ export function createVerb({
     await backend.validate(spec);
     const network = await planning.networkOf(principal, request, from);
     const row = rowFor(principal.project, asked, spec, from, network);
-    const existing = await insert(row, principal, request, idempotencyKey);
-    if (existing) return { sandbox: await showExisting(existing, principal), created: false };
-    const made = maker.make(row, principal);
-    if (row.idle) idling.changed();
-    return { sandbox: await lookup.show(await made), created: true };
+    const inserted = await insert(row, principal, request, idempotencyKey);
+    if ('existing' in inserted)
+      return { sandbox: await showExisting(inserted.existing, principal), created: false };
+    try {
+      const made = maker.make(row, principal);
+      if (row.idle) idling.changed();
+      return { sandbox: await lookup.show(await made), created: true };
+    } finally {
+      await inserted.release();
+    }
   }
 
   return {

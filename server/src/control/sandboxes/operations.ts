@@ -14,7 +14,7 @@ import { CayError, isCayError } from '@cay/sdk/protocol';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { withLease, withoutLease } from '../../records/leases/current-lease.ts';
 import type { HeldLease, LeaseHolder } from '../../records/leases/lease-holder.ts';
-import type { Records } from '../../records/records.ts';
+import type { Records, Transaction } from '../../records/records.ts';
 
 const OPERATIONS = {
   snapshot: 'reads',
@@ -33,6 +33,11 @@ export interface Operations {
    * callers of other servers that are refused meanwhile.
    */
   enqueue<T>(id: string, task: () => Promise<T>, name?: string): Promise<T>;
+  /**
+   * In the transaction that inserts a sandbox, before its first operation is enqueued: a server that starts in
+   * between leaves the sandbox to this one. Resolves what lets go of it, to be called once after the commit.
+   */
+  hold(tx: Transaction, id: string, name: string): Promise<() => Promise<void>>;
   /**
    * Claims the sandbox for an operation until the task settles. The task is not in the queue; it enqueues
    * what changes the sandbox.
@@ -67,10 +72,12 @@ export function openOperations({ records, leases, onError }: OperationsOptions):
     try {
       return await withLease(held.lease, task);
     } finally {
-      // A lease that cannot be released expires.
-      await withoutLease(() => held.release()).catch(onError);
+      await release(held);
     }
   }
+
+  /** A lease that cannot be released expires. */
+  const release = (held: HeldLease): Promise<void> => withoutLease(() => held.release()).catch(onError);
 
   const acquire = (from: LeaseHolder, id: string, name: string): Promise<HeldLease | undefined> =>
     records.transaction(async (tx) =>
@@ -85,6 +92,13 @@ export function openOperations({ records, leases, onError }: OperationsOptions):
 
   return {
     enqueue: (id, task, name = 'change') => queue.run(id, () => leased(id, name, task)),
+
+    async hold(tx, id, name) {
+      const held = await leases?.acquire(tx, id, name);
+      return async () => {
+        if (held) await release(held);
+      };
+    },
 
     async claim(id, operation, task) {
       const underWay = [...(claims.get(id) ?? [])];

@@ -54,6 +54,8 @@ export function openForkChildren({
 }): ForkChildren {
   const { sandboxes, snapshots } = records;
   const underWay = new Map<ForkRow['id'], Promise<void>>();
+  /** What lets go of children that were recorded, for `make`. */
+  const holds = new Map<ForkRow['id'], (() => Promise<void>)[]>();
 
   async function admit({ project, spec }: SandboxRow, starts: boolean, tx: Transaction): Promise<void> {
     const { memoryBytes, diskBytes } = spec.limits;
@@ -69,11 +71,7 @@ export function openForkChildren({
     await (maker.making(id) ?? (row.state === 'creating' && maker.make(row, principal)));
   }
 
-  async function makeAll(
-    fork: ForkRow,
-    principal: Principal | undefined,
-    given: SandboxRow['id'] | undefined,
-  ): Promise<void> {
+  async function makeAll(fork: ForkRow, principal?: Principal, given?: SandboxRow['id']): Promise<void> {
     const { id, snapshot, children, project, keyed } = fork;
     const parent = given ?? (await snapshots.get(snapshot))?.sandbox;
     try {
@@ -93,6 +91,18 @@ export function openForkChildren({
     }
   }
 
+  async function makeHeld(...given: Parameters<ForkChildren['make']>): Promise<void> {
+    const [{ id }] = given;
+    try {
+      await makeAll(...given);
+    } finally {
+      underWay.delete(id);
+      const held = holds.get(id) ?? [];
+      holds.delete(id);
+      await Promise.all(held.map((release) => release()));
+    }
+  }
+
   const forkChildren: ForkChildren = {
     async record(fork, parent, snapshot, request, idempotencyKey) {
       const start = parent.state === 'active' || parent.state === 'paused';
@@ -107,25 +117,29 @@ export function openForkChildren({
         }),
       );
       const recorded = { ...fork, snapshot: snapshot.id, children: children.map(({ id }) => id) };
-      await records.transaction(async (tx) => {
+      const held = await records.transaction(async (tx) => {
         // Another server may have removed it meanwhile.
         if ((await tx.snapshots.get(snapshot.id))?.state !== 'kept')
           throw new CayError('not_found', `Snapshot "${snapshot.id}" does not exist`);
+        const releases: (() => Promise<void>)[] = [];
         for (const child of children) {
           await admit(child, start, tx);
           await tx.sandboxes.insert(child);
+          releases.push(await operations.hold(tx, child.id, 'create'));
         }
         if (!(await tx.forks.update(fork.id, recorded)))
           throw new CayError('conflict', 'The fork was undone by another server', { hint: 'fork again' });
-        if (idempotencyKey === undefined) return;
         const digested = { fork: parent.id, ...request };
-        await idempotency.remember(tx, fork.project, idempotencyKey, digested, fork.id);
+        if (idempotencyKey !== undefined)
+          await idempotency.remember(tx, fork.project, idempotencyKey, digested, fork.id);
+        return releases;
       });
+      holds.set(fork.id, held);
       return recorded;
     },
 
     make(fork, principal, parent) {
-      const made = makeAll(fork, principal, parent).finally(() => underWay.delete(fork.id));
+      const made = makeHeld(fork, principal, parent);
       underWay.set(fork.id, made);
       return made;
     },
