@@ -15,10 +15,11 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
   storage: ['lib'],
   egress: ['lib'],
   guest: ['egress', 'lib'],
+  enforcement: ['guest', 'egress', 'lib'],
   host: ['guest', 'egress', 'lib'],
   records: ['policy', 'lib'],
   backends: ['host', 'guest', 'egress', 'policy', 'lib'],
-  control: ['backends', 'guest', 'egress', 'records', 'storage', 'policy', 'lib'],
+  control: ['backends', 'enforcement', 'guest', 'egress', 'records', 'storage', 'policy', 'lib'],
   api: ['control', 'guest', 'policy', 'lib'],
   // The schema itself is `settings.ts`, which stands beside the folders because it knows the backends.
   settings: ['egress', 'policy', 'lib', '.'],

@@ -16,6 +16,7 @@ pub mod on_tree;
 pub mod pack;
 pub mod poller;
 pub mod ports;
+pub mod probe;
 pub mod process_table;
 pub mod reach;
 pub mod sandbox_call;

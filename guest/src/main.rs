@@ -1,5 +1,5 @@
 //! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | listen PORT | reach MILLISECONDS
-//! ADDRESS… | pack … | unpack … | on-tree … | hostname PID NAME | sandbox-call SOCKET REQUEST FILE…`
+//! ADDRESS… | probe [relay HOST PORT] | pack … | unpack … | on-tree … | hostname PID NAME | sandbox-call SOCKET REQUEST FILE…`
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use cay_guest::event_loop::{self, End};
 use cay_guest::transport::sockets::Endpoint;
-use cay_guest::{hostname, install, on_tree, pack, reach, sandbox_call};
+use cay_guest::{hostname, install, on_tree, pack, probe, reach, sandbox_call};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         }
         [mode, rest @ ..] if mode == OsStr::new("pack") => return pack(pack::Direction::Pack, rest),
         [mode, rest @ ..] if mode == OsStr::new("unpack") => return pack(pack::Direction::Unpack, rest),
+        [mode, rest @ ..] if mode == OsStr::new("probe") => return probe::run(rest).unwrap_or_else(usage),
         [mode, rest @ ..] if mode == OsStr::new("on-tree") => {
             return on_tree::run(rest).map_or_else(usage, ExitCode::from);
         }
@@ -72,7 +73,7 @@ fn pack(direction: pack::Direction, arguments: &[std::ffi::OsString]) -> ExitCod
 }
 
 fn usage() -> ExitCode {
-    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… [--mount DIR --mount-at DIR --mount-as KIND,ACCESS [--mount-subpath PATH]]… [--point PATH [--point-mode MODE]]… -- PROGRAM ARGUMENT… | hostname PID NAME | sandbox-call SOCKET REQUEST (read|new):FILE…";
+    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | probe [relay HOST PORT] | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… [--mount DIR --mount-at DIR --mount-as KIND,ACCESS [--mount-subpath PATH]]… [--point PATH [--point-mode MODE]]… -- PROGRAM ARGUMENT… | hostname PID NAME | sandbox-call SOCKET REQUEST (read|new):FILE…";
     let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
     ExitCode::from(2)
 }

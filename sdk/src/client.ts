@@ -6,6 +6,7 @@ export type * from './protocol/index.ts';
 export { CayError, ERRORS, isCayError, isErrorCode } from './protocol/error.ts';
 export { shellExitCode } from './protocol/exit-code.ts';
 export { SIGNALS } from './protocol/signal.ts';
+export { enforcementReports, runEnforcementReport } from './enforcement.ts';
 export { Files, type Content } from './files.ts';
 export { Interpreter, type CodeExecution, type CodeListeners, type RunCodeOptions } from './interpreter.ts';
 export { Network } from './network.ts';

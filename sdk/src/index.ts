@@ -1,5 +1,6 @@
 /** @module The client of Cay: sandboxes, their commands, files and ports. */
 export * from './protocol/index.ts';
+export { enforcementReports, runEnforcementReport } from './enforcement.ts';
 export { Files, type Content } from './files.ts';
 export { Interpreter, type CodeExecution, type CodeListeners, type RunCodeOptions } from './interpreter.ts';
 export { Process, type Output } from './process.ts';

@@ -200,7 +200,12 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       previewUrl,
       archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
       dataDir,
-      directories: { logs: join(dataDir, 'logs'), buildFiles: join(dataDir, 'build-files') },
+      directories: {
+        logs: join(dataDir, 'logs'),
+        buildFiles: join(dataDir, 'build-files'),
+        enforcement: join(dataDir, 'enforcement'),
+      },
+      version: VERSION,
       onTemplateMade: (project, ms) => log.info({ project, ms }, 'made the template of the code interpreter'),
       pressure: options.pressure,
       ...(options.egress && { egress: options.egress }),

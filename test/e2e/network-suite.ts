@@ -6,7 +6,7 @@ import { createServer } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join, normalize } from 'node:path';
-import { Sandbox } from '@cay/sdk';
+import { enforcementReports, runEnforcementReport, Sandbox } from '@cay/sdk';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { serverLog } from '../../server/src/cli/lib/server-log.ts';
 import { openLocal } from '../../server/src/backends/local/open-local.ts';
@@ -168,6 +168,19 @@ export function networkSuite(runtime: string): void {
           denied: [{ name: api, reason: 'http_condition' }],
         });
         upstream.close();
+      });
+
+      it('an enforcement report says what is blocked, and is kept', { timeout: 300_000 }, async () => {
+        expect(await enforcementReports('local', access)).toEqual([]);
+        const report = await runEnforcementReport('local', { ...access, runtime });
+        const wrong = report.cases.filter(({ state }) => state === 'open' || state === 'broken');
+        expect(wrong).toEqual([]);
+        expect(report).toMatchObject({ platform: 'local', runtime, verdict: 'enforced' });
+        expect(report.counts.blocked).toBeGreaterThan(150);
+        expect(await enforcementReports('local', access)).toEqual([report]);
+        await expect(runEnforcementReport('elsewhere', access)).rejects.toMatchObject({ code: 'not_found' });
+        for await (const { info } of Sandbox.list(access))
+          expect(info.name ?? '').not.toContain('enforcement');
       });
 
       it('a server that starts again keeps the policies', { timeout: 120_000 }, async () => {

@@ -3,6 +3,7 @@ export * from './audit.ts';
 export * from './capabilities.ts';
 export * from './command.ts';
 export * from './egress.ts';
+export * from './enforcement.ts';
 export * from './error.ts';
 export * from './event.ts';
 export * from './exit-code.ts';

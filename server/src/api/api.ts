@@ -35,6 +35,7 @@ import { comparisonRoutes } from './rest/comparison.ts';
 import { auditRoutes } from './rest/audit.ts';
 import { backupRoutes } from './rest/backup.ts';
 import { commandRoutes } from './rest/commands.ts';
+import { enforcementRoutes } from './rest/enforcement.ts';
 import { eventRoutes } from './rest/events.ts';
 import { execRoutes } from './rest/exec.ts';
 import { fileChangeRoutes } from './rest/file-changes.ts';
@@ -180,6 +181,7 @@ export function openApi(options: ApiOptions): Api {
     ...statsRoutes(control),
     ...networkRoutes(control),
     ...secretRoutes(control),
+    ...enforcementRoutes(control),
     ...eventRoutes(control),
     ...auditRoutes(control),
     ...webhookRoutes(control),

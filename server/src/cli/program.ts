@@ -57,6 +57,7 @@ const VERBS = {
   kubernetes: async () => (await import('./verbs/kubernetes.ts')).kubernetesVerb,
   doctor: async () => (await import('./verbs/doctor.ts')).doctorVerb,
   install: async () => (await import('./verbs/install.ts')).installVerb,
+  enforce: async () => (await import('./verbs/enforce.ts')).enforceVerb,
   bench: async () => (await import('./verbs/bench.ts')).benchVerb,
   up: async () => (await import('./verbs/up.ts')).upVerb,
   down: async () => (await import('./verbs/down.ts')).downVerb,

@@ -38,8 +38,10 @@ export interface ControlOptions {
   reconcileMs?: number;
   /** How long a sandbox must be unused before it is paused to make room. Default 30,000. */
   reclaimUnusedMs?: number;
-  /** Where command logs and files for template builds are kept. */
-  directories: { logs: string; buildFiles: string };
+  /** Where command logs, files for template builds and enforcement reports are kept. */
+  directories: { logs: string; buildFiles: string; enforcement?: string };
+  /** The version of the server, for reports. */
+  version?: string;
 
   webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
   /** Makes an archive of the records; see `OperatorVerbs.backup`. Without it backups are refused. */

@@ -36,6 +36,7 @@ import type { Policy } from '../policy/policy.ts';
 import type { ControlMetrics } from './capacity/control-metrics.ts';
 import type { CommandVerbs } from './commands/command.ts';
 import type { NetworkVerbs } from './egress/network.ts';
+import type { EnforcementVerbs } from './enforcement/enforcement.ts';
 import type { EventVerbs } from './events/event-verbs.ts';
 import type { WebhookVerbs } from './events/webhooks/webhook-verbs.ts';
 import type { ImageVerbs } from './images/image.ts';
@@ -103,6 +104,7 @@ export interface Control
   readonly tools: ToolVerbs;
   readonly network: NetworkVerbs;
   readonly secrets: SecretVerbs;
+  readonly enforcement: EnforcementVerbs;
   readonly events: EventVerbs;
   readonly webhooks: WebhookVerbs;
   readonly keys: KeyVerbs;

@@ -18,6 +18,8 @@ import { openRecentErrors, type RecentErrors } from './capacity/recent-errors.ts
 import { commandLimit, type CommandLimit } from './commands/command-limit.ts';
 import { openCommandLogs, type CommandLogs } from './commands/command-logs.ts';
 import type { ControlOptions } from './control-options.ts';
+import type { EnforcementReports } from './enforcement/enforcement.ts';
+import { openReportStore } from './enforcement/report-store.ts';
 import { openNetworks, type Networks } from './egress/networks.ts';
 import { pullText } from './images/pull-text.ts';
 import { platformCapabilities } from './placement/placement.ts';
@@ -68,6 +70,8 @@ export interface Core {
   /** What carries connections out of sandboxes, if anything does, and the policies that it is given. */
   readonly egress: StartedEgress | undefined;
   readonly networks: Networks;
+  /** What platforms were seen to enforce. */
+  readonly enforcement: EnforcementReports;
   /** The recorded output of commands. It records nothing before it is started. */
   readonly commandLogs: CommandLogs;
   /** Records what the sandbox's commands have written so far, before their processes end. */
@@ -155,6 +159,7 @@ export async function openCore(options: ControlOptions, closing: AbortSignal): P
       quota,
       onError: reporter('network'),
     }),
+    enforcement: openReportStore(options.directories.enforcement),
     recordEvent: (on, type, row, principal, data = {}) =>
       on.events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data }),
     commandLogs,

@@ -16,6 +16,7 @@ import { openCommands } from './commands/open-commands.ts';
 import type { ControlOptions } from './control-options.ts';
 import type { Control, OperatorVerbs } from './control.ts';
 import { openCore, type Core } from './core.ts';
+import { enforcementVerbs } from './enforcement/enforcement-verbs.ts';
 import { trustAuthority } from './egress/trust-authority.ts';
 import { openNetworkVerbs } from './egress/network-verbs.ts';
 import { eventVerbs } from './events/event-verbs.ts';
@@ -247,7 +248,8 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
   });
   parts.closers.push(tools);
   const rollback = guardRollback(control.rollback, tools.verbs);
-  return { ...control, rollback, builds, interpreter, tools: tools.verbs };
+  const enforcement = enforcementVerbs({ ...parts, control, version: options.version ?? '' });
+  return { ...control, rollback, builds, interpreter, tools: tools.verbs, enforcement };
 }
 
 /** Sandboxes and the commands in them. */

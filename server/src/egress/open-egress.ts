@@ -59,6 +59,12 @@ export interface EgressOptions {
   readonly keepAttempts?: number | undefined;
 }
 
+/**
+ * A network of its own for one sandbox: what stands for the internet while an enforcement report is made. Policies,
+ * limits and checks are the same.
+ */
+export type Stage = Pick<EgressOptions, 'resolver' | 'classify' | 'trusted' | 'secrets' | 'timeouts'>;
+
 /** The egress of a server, with what the control plane needs of it. */
 export interface OpenedEgress extends Egress {
   readonly policies: {
@@ -87,6 +93,8 @@ export interface OpenedEgress extends Egress {
   /** The latest attempts of a sandbox, the latest first. */
   attempts(sandbox: SandboxId): EgressAttempt[];
   stats(sandbox: SandboxId): EgressStats | undefined;
+  /** Gives a sandbox a network of its own, for connections that begin from now on. It ends with the sandbox. */
+  stage(sandbox: SandboxId, stage: Stage): void;
   /** Cuts everything. */
   close(): void;
 }
@@ -110,9 +118,8 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
   const clock = options.clock ?? openClock();
   const http1 = openHttp1Proxy();
   const http2 = openHttp2Proxy();
-  const tls: TlsTermination | undefined =
-    options.authority &&
-    terminateTls({ authority: options.authority, trusted: options.trusted ?? [], http1, http2 });
+  const terminating = (trusted: readonly string[]): TlsTermination | undefined =>
+    options.authority && terminateTls({ authority: options.authority, trusted, http1, http2 });
   const secrets = options.secrets ?? (() => []);
   const engine: Engine = {
     clock,
@@ -123,11 +130,12 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     ask: options.ask,
     http1: (stream, connection) => http1.take(stream, connection),
     http2: (stream, connection) => http2.take(stream, connection),
-    tls,
+    tls: terminating(options.trusted ?? []),
     ssh: options.sshHostKey === undefined ? undefined : sshProxy(options.sshHostKey),
     secrets,
     broker: putSecrets,
   };
+  const stages = new Map<SandboxId, Engine>();
   const sandboxes = new Map<SandboxId, SandboxEgress>();
   const given = new Map<SandboxId, readonly NetworkPolicy[]>();
   const lookups = new Map<SandboxId, Window>();
@@ -158,6 +166,7 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     sandboxes.delete(id);
     given.delete(id);
     lookups.delete(id);
+    stages.delete(id);
     for (const connection of [...(sandbox?.connections ?? [])]) connection.cut(denial);
     // What has just begun finds no policy.
     sandbox?.setLayers([]);
@@ -206,6 +215,19 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
         }
       );
     },
+    stage(id, { trusted, timeouts, ...replaced }) {
+      stages.set(id, {
+        ...engine,
+        // A sandbox with a network of its own does not go out by the operator's proxy.
+        proxy: undefined,
+        ...replaced,
+        resolver: replaced.resolver ?? engine.resolver,
+        classify: replaced.classify ?? engine.classify,
+        secrets: replaced.secrets ?? engine.secrets,
+        timeouts: { ...engine.timeouts, ...timeouts },
+        ...(trusted && { tls: terminating(trusted) }),
+      });
+    },
     async lookup(id, query) {
       const sandbox = sandboxes.get(id);
       const name = normalizeName(query.name);
@@ -232,7 +254,9 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
         return;
       }
       // It reports its failures itself.
-      new Connection(engine, sandbox, checked, stream).carry().catch(() => stream.duplex.destroy());
+      new Connection(stages.get(id) ?? engine, sandbox, checked, stream)
+        .carry()
+        .catch(() => stream.duplex.destroy());
     },
     close() {
       clearInterval(timer);

@@ -11,6 +11,7 @@ import { inBackground } from '../../lib/in-background.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import { requireSecrets } from '../secrets/require-secrets.ts';
+import { secretsIn } from '../secrets/secrets-in.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { openApprovals } from './approvals.ts';
 import { openDenialEvents } from './denial-events.ts';
@@ -36,6 +37,7 @@ const MAX_DENIED = 20;
 export function openNetworkVerbs({
   clock,
   egress,
+  enforcement,
   lookup,
   networks,
   onError,
@@ -44,7 +46,15 @@ export function openNetworkVerbs({
   records,
 }: Pick<
   Core,
-  'clock' | 'egress' | 'lookup' | 'networks' | 'onError' | 'operations' | 'recordEvent' | 'records'
+  | 'clock'
+  | 'egress'
+  | 'enforcement'
+  | 'lookup'
+  | 'networks'
+  | 'onError'
+  | 'operations'
+  | 'recordEvent'
+  | 'records'
 >): OpenedNetworkVerbs {
   const attempts = new Broadcast<EgressAttempt>();
   const counts: Omit<NetworkCounts, 'overQuota'> = {
@@ -104,6 +114,8 @@ export function openNetworkVerbs({
     return operations.enqueue(id, async () => {
       const before = await lookup.find(principal, id);
       const network = networks.checked(decide(before.network ?? 'none'));
+      if (secretsIn(network).length > 0)
+        await enforcement.requireNotFailed(before.backend, 'a rule with a secret');
       const row = await records.transaction(async (tx) => {
         await requireSecrets(tx, before.project, network);
         const updated = await tx.sandboxes.update(id, { network });

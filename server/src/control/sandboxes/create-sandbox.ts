@@ -9,6 +9,7 @@ import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { SandboxMaker } from './make-sandbox.ts';
 import { requireSecrets } from '../secrets/require-secrets.ts';
+import { secretsIn } from '../secrets/secrets-in.ts';
 import { pinImage } from '../images/pin-image.ts';
 import { withTemplateConfig } from '../templates/template-config.ts';
 import { newSandboxRow } from './new-sandbox-row.ts';
@@ -28,6 +29,7 @@ interface Existing {
 export function createVerb({
   backend,
   clock,
+  enforcement,
   idempotency,
   lookup,
   operations,
@@ -41,7 +43,15 @@ export function createVerb({
   start,
 }: Pick<
   Core,
-  'backend' | 'clock' | 'idempotency' | 'lookup' | 'operations' | 'pressure' | 'quota' | 'records'
+  | 'backend'
+  | 'clock'
+  | 'enforcement'
+  | 'idempotency'
+  | 'lookup'
+  | 'operations'
+  | 'pressure'
+  | 'quota'
+  | 'records'
 > & {
   idling: Idling;
   maker: SandboxMaker;
@@ -149,6 +159,8 @@ export function createVerb({
     await backend.validate(spec);
     const network = await planning.networkOf(principal, request, from);
     const row = rowFor(principal.project, asked, spec, from, network);
+    if (secretsIn(row.network, row.templateNetwork).length > 0)
+      await enforcement.requireNotFailed(row.backend, 'a rule with a secret');
     const inserted = await insert(row, principal, request, idempotencyKey);
     if ('existing' in inserted)
       return { sandbox: await showExisting(inserted.existing, principal), created: false };

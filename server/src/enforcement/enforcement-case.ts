@@ -1,0 +1,43 @@
+/**
+ * One thing that code in a sandbox tries, and what has to come of it.
+ *
+ * A case is tried from inside a real sandbox, by a program that the server puts there, and is judged outside: by
+ * what the target saw. `blocked` and `works` are as they have to be, `open` is a wall that does not hold, `broken`
+ * is something allowed that does not work, and `skipped` was not tried.
+ */
+import type { EnforcementCase as CaseRecord } from '@cay/sdk/protocol';
+import type { Prober } from './prober.ts';
+import type { Target } from './target.ts';
+
+export interface Outcome {
+  readonly state: CaseRecord['state'];
+  readonly detail: string;
+}
+
+export interface CaseWorld {
+  readonly probe: Prober;
+  readonly target: Target;
+  /** What the sandbox may use, as its spec says. Null is no limit. */
+  readonly limits: { memoryBytes: number | null; diskBytes: number | null; pids: number | null };
+  /** Whose kernel answers inside: the host's, or one of the sandbox's own. */
+  readonly kernel: 'shared' | 'own';
+  /** Whether the server carries connections out. Without it cases that need a name are skipped. */
+  readonly carries: boolean;
+  /** Stands for the secret `TOKEN`, which belongs to `vault.report.example` alone. */
+  readonly placeholder: string;
+  /** A directory inside that the user may write to. */
+  readonly directory: string;
+}
+
+export interface EnforcementCase {
+  /** In words of an id: `dns.tcp-elsewhere`. It does not change, so that reports can be compared. */
+  readonly id: string;
+  readonly title: string;
+  run(world: CaseWorld): Promise<Outcome>;
+}
+
+export const blocked = (detail: string): Outcome => ({ state: 'blocked', detail });
+export const open = (detail: string): Outcome => ({ state: 'open', detail });
+export const works = (detail: string): Outcome => ({ state: 'works', detail });
+export const broken = (detail: string): Outcome => ({ state: 'broken', detail });
+export const skipped = (detail: string): Outcome => ({ state: 'skipped', detail });

@@ -1,0 +1,28 @@
+import { SandboxSpecSchema } from '@cay/sdk/protocol';
+import { describe } from 'vitest';
+import { dockerBackend } from '../../server/src/backends/docker/docker.ts';
+import { guestBinary } from '../../server/src/guest/guest-binary.ts';
+import { startDockerd, whyNoDockerd } from '../support/dockerd.ts';
+import { insideSuite } from './inside-suite.ts';
+
+const why = whyNoDockerd();
+const limits = { memoryBytes: 256 * 1024 * 1024, diskBytes: null, pids: 64 };
+
+/** Of Debian's Docker 20.10, whose own filter decides. */
+const KNOWN = { open: { 'kernel.io-uring': "the engine's own filter lets it through" } };
+
+describe.skipIf(why !== undefined)(
+  `attempts from inside a container of Docker${why ? ` (skipped: ${why})` : ''}`,
+  () => {
+    insideSuite(async (egress) => {
+      const engine = await startDockerd();
+      await engine.importBaseImage();
+      return {
+        backend: dockerBackend({ host: engine.host, guestPath: guestBinary(), baseImage: 'base', egress }),
+        spec: SandboxSpecSchema.parse({ limits }),
+        runtime: 'docker',
+        cleanup: () => engine.stop(),
+      };
+    }, KNOWN);
+  },
+);
