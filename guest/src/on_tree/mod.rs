@@ -20,10 +20,17 @@
 //! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, 120 if
 //! a directory to mount or to mount on is not there, or 127 if the program cannot be run.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
-use std::fs::{self, OpenOptions};
+mod directories;
+mod mounts;
+mod namespaces;
+
+use directories::{change_mode, descend, directory};
+use mounts::{clone_directory, clone_tree, put, set_attributes};
+use namespaces::{put_own_namespace, shifting_namespace};
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -31,22 +38,6 @@ use std::process::Command;
 const FAILED: u8 = 1;
 const REFUSED: u8 = 120;
 const NOT_RUN: u8 = 127;
-
-const OPEN_TREE_CLONE: libc::c_uint = 1;
-const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
-const MOUNT_ATTR_RDONLY: u64 = 0x1;
-const MOUNT_ATTR_NOSUID: u64 = 0x2;
-const MOUNT_ATTR_NODEV: u64 = 0x4;
-const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
-
-/// The argument of `mount_setattr`.
-#[repr(C)]
-struct MountAttributes {
-    set: u64,
-    clear: u64,
-    propagation: u64,
-    userns: u64,
-}
 
 struct Arguments<'a> {
     tree: CString,
@@ -238,82 +229,9 @@ fn show_further(mount: &Mount, userns: Option<&OwnedFd>) -> Result<(), Refusal> 
     put(&clone, at).map_err(failing("mount it"))
 }
 
-/// A directory as a descriptor that opens nothing.
-fn directory(path: &OsStr) -> io::Result<OwnedFd> {
-    let path = CString::new(path.as_bytes())?;
-    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: the path ends with NUL; the result is a descriptor of ours or -1.
-    unsafe { check(libc::open(path.as_ptr(), flags)).map(|fd| OwnedFd::from_raw_fd(fd)) }
-}
-
-/// Goes down name by name, each a directory and no symlink. What is missing is made if `makes`, with the owner
-/// and the mode of the directory that it is in.
-fn descend(root: OwnedFd, path: &OsStr, makes: bool) -> io::Result<OwnedFd> {
-    let mut here = root;
-    for name in path.as_bytes().split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
-        if name == b".." {
-            return Err(io::Error::from_raw_os_error(libc::EINVAL));
-        }
-        let name = CString::new(name)?;
-        here = match enter(&here, &name) {
-            Err(error) if makes && error.raw_os_error() == Some(libc::ENOENT) => make(&here, &name)?,
-            entered => entered?,
-        };
-    }
-    Ok(here)
-}
-
-/// One step down. A name without a slash leads nowhere else.
-fn enter(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
-    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: the name ends with NUL; the result is a descriptor of ours or -1.
-    unsafe {
-        check(libc::openat(parent.as_raw_fd(), name.as_ptr(), flags)).map(|fd| OwnedFd::from_raw_fd(fd))
-    }
-}
-
 /// Octal, without the bits that change who runs a program.
 fn parse_mode(text: &str) -> Option<libc::mode_t> {
     libc::mode_t::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o1777)
-}
-
-fn change_mode(directory: &OwnedFd, mode: libc::mode_t) -> io::Result<()> {
-    // A descriptor that opens nothing can be changed by its name alone.
-    let path = CString::new(format!("/proc/self/fd/{}", directory.as_raw_fd()))?;
-    // SAFETY: the path ends with NUL.
-    check(unsafe { libc::chmod(path.as_ptr(), mode) }).map(drop)
-}
-
-fn make(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
-    // SAFETY: the name ends with NUL, and the structure lives through the calls.
-    unsafe {
-        let mut above: libc::stat = std::mem::zeroed();
-        check(libc::fstatat(parent.as_raw_fd(), c"".as_ptr(), &mut above, libc::AT_EMPTY_PATH))?;
-        if libc::mkdirat(parent.as_raw_fd(), name.as_ptr(), 0o700) != 0 {
-            let error = io::Error::last_os_error();
-            // Another sandbox that has the volume may have made it.
-            if error.raw_os_error() != Some(libc::EEXIST) {
-                return Err(error);
-            }
-            return enter(parent, name);
-        }
-        let made = enter(parent, name)?;
-        change_mode(&made, above.st_mode & 0o1777)?;
-        let own =
-            libc::fchownat(made.as_raw_fd(), c"".as_ptr(), above.st_uid, above.st_gid, libc::AT_EMPTY_PATH);
-        check(own)?;
-        Ok(made)
-    }
-}
-
-/// A mount of the directory that is nowhere yet, without what is mounted below it.
-fn clone_directory(directory: &OwnedFd) -> io::Result<OwnedFd> {
-    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint | libc::AT_EMPTY_PATH as libc::c_uint;
-    // SAFETY: the path ends with NUL; the result is a descriptor of ours or -1.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_open_tree, directory.as_raw_fd(), c"".as_ptr(), flags);
-        check(fd as libc::c_int).map(|fd| OwnedFd::from_raw_fd(fd))
-    }
 }
 
 fn parse_limit(text: &str) -> Option<Limit> {
@@ -337,105 +255,6 @@ fn limit(limits: &[Limit]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A mount of the tree that is nowhere yet.
-fn clone_tree(tree: &CStr) -> io::Result<OwnedFd> {
-    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint;
-    // SAFETY: the path ends with NUL; the result is a descriptor of ours or -1.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, tree.as_ptr(), flags);
-        check(fd as libc::c_int).map(|fd| OwnedFd::from_raw_fd(fd))
-    }
-}
-
-fn set_attributes(mount: &OwnedFd, userns: Option<&OwnedFd>, read_only: bool) -> io::Result<()> {
-    let idmap = if userns.is_some() { MOUNT_ATTR_IDMAP } else { 0 };
-    let attributes = MountAttributes {
-        set: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | idmap | if read_only { MOUNT_ATTR_RDONLY } else { 0 },
-        clear: 0,
-        propagation: 0,
-        userns: userns.map_or(0, |fd| fd.as_raw_fd() as u64),
-    };
-    let size = size_of::<MountAttributes>();
-    // SAFETY: the structure lives through the call and has that size.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            mount.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            &raw const attributes,
-            size,
-        )
-    };
-    check(result as libc::c_int).map(drop)
-}
-
-fn put(mount: &OwnedFd, at: &CStr) -> io::Result<()> {
-    let (fd, nowhere) = (mount.as_raw_fd(), c"".as_ptr());
-    // SAFETY: both paths end with NUL.
-    let result = unsafe {
-        libc::syscall(libc::SYS_move_mount, fd, nowhere, libc::AT_FDCWD, at.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH)
-    };
-    check(result as libc::c_int).map(drop)
-}
-
-/// What an idmapped mount takes its mapping from.
-fn shifting_namespace(Shift { from, to, size }: &Shift) -> io::Result<OwnedFd> {
-    mapped_namespace(&format!("{from} {to} {size}\n"))
-}
-
-/// The effective id of its maker owns a user namespace. The capabilities of root are kept meanwhile.
-fn put_own_namespace(User { root, size, at }: &User) -> io::Result<()> {
-    become_user(*root, libc::SECBIT_NO_SETUID_FIXUP)?;
-    let made = mapped_namespace(&format!("0 {root} {size}\n"));
-    become_user(0, 0)?;
-    let made = made?;
-    OpenOptions::new().append(true).create(true).open(OsStr::from_bytes(at.to_bytes()))?;
-    let source = CString::new(format!("/proc/self/fd/{}", made.as_raw_fd()))?;
-    // SAFETY: both paths end with NUL; the other arguments may be null.
-    check(unsafe {
-        libc::mount(source.as_ptr(), at.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null())
-    })
-    .map(drop)
-}
-
-/// The effective id alone. With `NO_SETUID_FIXUP` the capabilities stay as they are.
-fn become_user(id: u32, securebits: libc::c_int) -> io::Result<()> {
-    let keep = u32::MAX;
-    // SAFETY: no pointers. There is one thread.
-    unsafe {
-        check(libc::prctl(libc::PR_SET_SECUREBITS, libc::SECBIT_NO_SETUID_FIXUP))?;
-        check(libc::setresuid(keep, id, keep))?;
-        check(libc::prctl(libc::PR_SET_SECUREBITS, securebits)).map(drop)
-    }
-}
-
-/// A user namespace with that mapping, held by a descriptor alone: the process that it was made with is gone.
-fn mapped_namespace(map: &str) -> io::Result<OwnedFd> {
-    let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
-    // SAFETY: without a stack it forks. The child only waits for its end.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } as libc::pid_t;
-    if pid == 0 {
-        // SAFETY: no pointers. Whatever becomes of the parent, this process ends with it.
-        unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            loop {
-                libc::pause();
-            }
-        }
-    }
-    check(pid)?;
-    let opened = fs::write(format!("/proc/{pid}/uid_map"), map)
-        .and_then(|()| fs::write(format!("/proc/{pid}/gid_map"), map))
-        .and_then(|()| fs::File::open(format!("/proc/{pid}/ns/user")));
-    // SAFETY: it is our own child, which nobody has waited for yet.
-    unsafe {
-        libc::kill(pid, libc::SIGKILL);
-        libc::waitpid(pid, std::ptr::null_mut(), 0);
-    }
-    opened.map(OwnedFd::from)
-}
-
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -451,6 +270,7 @@ fn tell(log: &OsStr, message: &str, code: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn words(text: &str) -> Vec<OsString> {
         text.split(' ').map(OsString::from).collect()
