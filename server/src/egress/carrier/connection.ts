@@ -29,7 +29,7 @@ import { askApproval } from './ask-approval.ts';
 import { admittedAddresses, type ConnectionTarget, resolveTarget } from './addresses.ts';
 import { Meter } from './budget.ts';
 import { checkServerName } from './check-server-name.ts';
-import { copy } from './copy.ts';
+import { copyBoth } from './copy-both.ts';
 import { Denial } from './denial.ts';
 import { dial } from './dial.ts';
 import { sshConnection } from './ssh-connection.ts';
@@ -175,38 +175,21 @@ export class Connection implements OpenConnection {
   }
 
   #copyBoth(socket: Socket, request: ((chunk: Buffer) => void) | undefined): void {
-    const { duplex } = this.#stream;
-    const failed = (error: unknown) =>
-      this.#end(error instanceof Denial ? error : new Denial('closed', 'It ended'));
     const watch = watchPlaceholders(this.#engine, this.#sandbox.id);
-    let open = 2;
-    const half = () => {
-      if (--open === 0) this.#end(undefined);
-    };
-    socket.once('error', () => this.#end(new Denial('closed', 'The target ended the connection')));
-    duplex.once('finish', half);
-    socket.once('finish', half);
-    copy(
-      duplex,
-      socket,
-      (chunk) => {
+    copyBoth(this.#stream.duplex, socket, {
+      out: (chunk) => {
         request?.(chunk);
         watch?.scan(chunk);
         this.touch();
         return this.#meter.spend('out', chunk.length);
       },
-      failed,
-    );
-    copy(
-      socket,
-      duplex,
-      (chunk) => {
+      in: (chunk) => {
         this.touch();
         this.#holding.arrived(chunk.length);
         return this.#meter.spend('in', chunk.length);
       },
-      failed,
-    );
+      end: (denial) => this.#end(denial),
+    });
   }
 
   /** Hands the stream to what reads requests. */
