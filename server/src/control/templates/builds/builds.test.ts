@@ -104,6 +104,20 @@ describe('builds of templates', () => {
     expect(test.errors).toEqual([]);
   });
 
+  it('remove cached steps where the quota of snapshots has no room', async () => {
+    const world = await open();
+    const { test, builds } = world;
+    await test.control.projects.update({ ...test.principal, role: 'admin' }, test.principal.project, {
+      quota: { snapshots: 2 },
+    });
+    const steps = ['one', 'two', 'three'].map((command) => ({ type: 'run' as const, command }));
+    const built = await builds.finished(test.principal, await build(world, { steps, caching: 'use' }));
+    expect(built.state).toBe('ready');
+    const { snapshots } = await test.control.snapshots(test.principal, { limit: 100 });
+    expect(snapshots.map(({ id }) => id)).toContain(built.snapshot);
+    expect(snapshots.length).toBeLessThanOrEqual(2);
+  });
+
   it('fail with the error of the step, and leave nothing', async () => {
     const world = await open();
     const { test, builds } = world;

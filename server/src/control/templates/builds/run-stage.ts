@@ -1,10 +1,13 @@
 import { createHash } from 'node:crypto';
-import type { Sandbox, SnapshotId } from '@cay/sdk/protocol';
+import { isCayError, type Sandbox, type Snapshot, type SnapshotId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../../lib/fault-point.ts';
 import type { BuildLog } from './build-log.ts';
 import type { BuildSandboxes, Entered } from './build-sandboxes.ts';
 import type { StepCache } from './step-cache.ts';
 import type { Caching, Origin, StageResult, Step } from './step.ts';
+
+/** How many cached steps are removed at once where the quota of snapshots is used up. */
+const ROOM = 4;
 
 export interface StageRun<State> {
   /** For the log: `[2/7]`, or with the name of the stage. */
@@ -50,8 +53,18 @@ export async function runStage<State>(run: StageRun<State>): Promise<StageResult
     sandbox = undefined;
     isAhead = false;
   }
+  /** Where the quota has no room for it, steps that were not used for long make room. */
+  async function snapshotWithRoom(of: Sandbox): Promise<Snapshot> {
+    for (;;) {
+      try {
+        return await sandboxes.snapshot(of, caching !== 'none');
+      } catch (error) {
+        if (!isCayError(error, 'resource_exhausted') || (await cache.trim(ROOM)) === 0) throw error;
+      }
+    }
+  }
   async function take(): Promise<SnapshotId> {
-    const snapshot = await sandboxes.snapshot(sandbox!, caching !== 'none');
+    const snapshot = await snapshotWithRoom(sandbox!);
     origin = { snapshot: snapshot.id };
     isAhead = false;
     await faultPoint('builds.step.taken');
