@@ -10,7 +10,17 @@ const MiB = 1024 * 1024;
 /** Volumes outlive sandboxes, are shared, and nothing that is done to a sandbox touches them. */
 export function volumeCases(suite: Suite): void {
   const own = new Set<VolumeId>();
-  const keeping = (): VolumeKeeping => suite.ability('volumes');
+  /** The volumes of the platform that the suite's sandboxes are on. */
+  function keeping(): VolumeKeeping {
+    const volumes = suite.ability('volumes');
+    const { platform } = suite.spec();
+    if (platform === undefined) return volumes;
+    return {
+      ...volumes,
+      createVolume: (id, wish) => volumes.createVolume(id, { platform, ...wish }),
+      importVolume: (id, wish, archive) => volumes.importVolume(id, { platform, ...wish }, archive),
+    };
+  }
 
   afterEach(async () => {
     const volumes = suite.backend.ability('volumes');

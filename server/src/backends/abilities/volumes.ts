@@ -18,6 +18,8 @@ export interface VolumeWish extends CallScope {
   from?: VolumeId;
   /** With `from`: a snapshot of it. */
   readOnly?: boolean;
+  /** Of several backends as one: the member that makes it, unless `from` decides. Absent: the default. */
+  platform?: string;
 }
 
 /**

@@ -19,9 +19,11 @@ import {
   type Snapshotting,
   type Suspending,
   type Sweeping,
+  type VolumeKeeping,
 } from '../backend.ts';
 import { requireSandboxId } from '../support/check.ts';
 import { compositeSnapshots } from './composite-snapshots.ts';
+import { compositeVolumes } from './composite-volumes.ts';
 import { leastCapacity } from './least-capacity.ts';
 import { locations, type Locations, type Member } from './locations.ts';
 import { ownSpec, type Members } from './members.ts';
@@ -34,7 +36,8 @@ export type Composite = Backend &
   Snapshotting &
   Hibernating &
   Measuring &
-  Sweeping;
+  Sweeping &
+  VolumeKeeping;
 
 export interface CompositeOptions {
   name: string;
@@ -96,6 +99,7 @@ export function compositeBackend(members: Members, options: CompositeOptions): C
 
   return {
     ...compositeSnapshots({ members, where, placeOf }),
+    ...compositeVolumes(members, where),
     name: options.name,
     capabilities: options.capabilities,
 
@@ -185,5 +189,6 @@ function offered(composite: Composite, members: Members): Partial<Omit<BackendAb
     ...(some('memorySnapshots') && { memorySnapshots: composite }),
     ...(some('capacity') && { capacity: composite }),
     ...(some('sweep') && { sweep: composite }),
+    ...(some('volumes') && { volumes: composite }),
   };
 }

@@ -1,7 +1,7 @@
-/** Knows which member has each sandbox and snapshot: from what was noted, else by asking all members. */
-import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
+/** Knows which member has each sandbox, snapshot and volume: from what was noted, else by asking all members. */
+import { CayError, type SandboxId, type SnapshotId, type VolumeId } from '@cay/sdk/protocol';
 import type { Backend, CallScope } from '../backend.ts';
-import { requireSandboxId, requireSnapshotId } from '../support/check.ts';
+import { requireSandboxId, requireSnapshotId, requireVolumeId } from '../support/check.ts';
 import type { Members } from './members.ts';
 
 /** One member by name. */
@@ -10,14 +10,17 @@ export interface Member {
   backend: Backend;
 }
 
+type PlacedId = SandboxId | SnapshotId | VolumeId;
+
 export interface Locations {
-  note(id: SandboxId | SnapshotId, member: string): void;
-  forget(id: SandboxId | SnapshotId): void;
+  note(id: PlacedId, member: string): void;
+  forget(id: PlacedId): void;
   /** What was noted, without asking a member. */
-  noted(id: SandboxId | SnapshotId): string | undefined;
+  noted(id: PlacedId): string | undefined;
   /** Undefined if no member has it. Rejects `unavailable` if a member that may have it does not answer. */
   sandbox(id: SandboxId, scope?: CallScope): Promise<Member | undefined>;
   snapshot(id: SnapshotId, scope?: CallScope): Promise<Member | undefined>;
+  volume(id: VolumeId, scope?: CallScope): Promise<Member | undefined>;
 }
 
 export function locations(members: Members): Locations {
@@ -79,6 +82,12 @@ export function locations(members: Members): Locations {
       const has = async (backend: Backend) =>
         ((await backend.ability('snapshots')?.snapshots(scope)) ?? []).some((snapshot) => snapshot.id === id);
       return find(id, 'snapshot', has, scope);
+    },
+    async volume(id, scope) {
+      requireVolumeId(id);
+      const has = async (backend: Backend) =>
+        ((await backend.ability('volumes')?.listVolumes(scope)) ?? []).some((volume) => volume.id === id);
+      return find(id, 'volume', has, scope);
     },
   };
 }
