@@ -2,6 +2,7 @@ import { statfsSync } from 'node:fs';
 import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
 import { LongFirst } from './test/support/long-first.ts';
+import { SecondAttempts } from './test/support/second-attempts.ts';
 
 const GiB = 1024 ** 3;
 const NOWHERE = ['**/node_modules/**'];
@@ -48,6 +49,10 @@ export default defineConfig({
     // Suites wait for processes and timeouts as much as they compute.
     maxWorkers: Number(process.env['CAY_TEST_WORKERS'] ?? 3),
     sequence: { sequencer: LongFirst },
+    // In CI one failure of real kernels and engines stops everybody. A second attempt is never hidden: the run
+    // ends with the list of them.
+    retry: process.env['CI'] ? 1 : 0,
+    reporters: ['default', new SecondAttempts()],
     testTimeout: 30_000,
     hookTimeout: 120_000,
     projects: [

@@ -1,8 +1,11 @@
 import { defineConfig } from 'vitest/config';
+import { SecondAttempts } from './test/support/second-attempts.ts';
 
 const common = {
   environment: 'node' as const,
   pool: 'forks' as const,
+  // As in vitest.config.ts: a second attempt in CI, and a list of those at the end.
+  retry: process.env['CI'] ? 1 : 0,
   testTimeout: 60_000,
   hookTimeout: 240_000,
 };
@@ -25,6 +28,7 @@ const files = (directory: string, names: string[]) =>
  */
 export default defineConfig({
   test: {
+    reporters: ['default', new SecondAttempts()],
     projects: [
       {
         extends: true,
