@@ -109,8 +109,9 @@ export function networkSuite(runtime: string): void {
               exitCode: 0,
               stdout: 'hello from outside\n',
             });
-          const other = await sandbox.exec('curl -sS -m 10 https://other.example.org/');
+          const other = await sandbox.exec('curl -sSf -m 10 https://other.example.org/');
           expect(other.exitCode).not.toBe(0);
+          expect(other.stderr).toContain('403');
           expect(other.denied).toMatchObject([{ name: 'other.example.org', port: 443 }]);
           await sandbox.network.set('none');
           for (const program of programs) expect((await sandbox.exec(program)).exitCode).not.toBe(0);
