@@ -8,6 +8,7 @@ import { openClient, type Client } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
+import { showWaiting } from '../lib/waiting.ts';
 import type { Verb } from '../verb.ts';
 
 interface Options extends CommonOptions {
@@ -33,13 +34,11 @@ export const enforceVerb: Verb = (program) => {
       const client = openClient(options);
       const platform = options.platform ?? (await defaultPlatform(client));
       const { runtime } = options;
-      show(
-        await runEnforcementReport(platform, {
-          ...client.options,
-          ...(runtime !== undefined && { runtime }),
-        }),
-        options,
-      );
+      const made = await tried(platform, {
+        ...client.options,
+        ...(runtime !== undefined && { runtime }),
+      });
+      show(made, options);
     });
   const last = command
     .command('show')
@@ -56,6 +55,11 @@ export const enforceVerb: Verb = (program) => {
     for (const report of reports) show(report, options);
   });
 };
+
+async function tried(...call: Parameters<typeof runEnforcementReport>): Promise<EnforcementReport> {
+  using _ = showWaiting(`trying from inside what a sandbox on ${printable(call[0])} can do`);
+  return await runEnforcementReport(...call);
+}
 
 async function defaultPlatform(client: Client): Promise<string> {
   const { backend, platforms } = await client.transport.json<Capabilities>('GET', '/v1/capabilities');
@@ -78,9 +82,10 @@ function show(report: EnforcementReport, options: Options): void {
   print(
     `inside: ${printable(versions.sandboxKernel.slice(0, 60))}; outside: ${printable(versions.hostKernel)}\n`,
   );
+  print(table(['AREA', 'CASES', 'BLOCKED', 'WORK', 'OPEN', 'BROKEN', 'SKIPPED'], areasOf(cases)));
   if (shown.length > 0)
     print(
-      table(
+      `\n${table(
         ['STATE', 'CASE', 'WHAT', 'SEEN'],
         shown.map(({ state, id, title, detail }) => [
           paint[state](state),
@@ -88,7 +93,7 @@ function show(report: EnforcementReport, options: Options): void {
           printable(title),
           printable(detail.slice(0, 70)),
         ]),
-      ),
+      )}`,
     );
   print(
     `\n${counts.blocked} blocked, ${counts.works} work, ${counts.open} open, ${counts.broken} broken, ${counts.skipped} skipped`,
@@ -100,4 +105,16 @@ function show(report: EnforcementReport, options: Options): void {
         ? colour.yellow('All walls that were tried hold; something that is allowed does not work.')
         : colour.red(`${counts.open} walls do not hold.`),
   );
+}
+
+const STATES = ['blocked', 'works', 'open', 'broken', 'skipped'] as const;
+
+/** How many cases of each area ended how. */
+function areasOf(cases: EnforcementReport['cases']): string[][] {
+  const areas = [...new Set(cases.map(({ area }) => area))];
+  return areas.map((area) => {
+    const of = cases.filter((each) => each.area === area);
+    const counted = STATES.map((state) => of.filter((each) => each.state === state).length);
+    return [printable(area), `${of.length}`, ...counted.map((count) => (count === 0 ? '–' : `${count}`))];
+  });
 }

@@ -88,6 +88,14 @@ export function addBuild(command: Command, composition: Composition): void {
         throw new CayError('invalid_argument', 'The template has no name', {
           hint: 'cay template build NAME [CONTEXT]',
         });
+      if (/^[./]/.test(called))
+        throw new CayError(
+          'invalid_argument',
+          `"${called}" is a path, and the name of the template comes first`,
+          {
+            hint: `cay template build NAME ${called}`,
+          },
+        );
       return run(composition, called, options.preset === undefined ? context : '-', options);
     });
 }
