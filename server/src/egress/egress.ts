@@ -30,6 +30,8 @@ export interface Egress {
   lookup(sandbox: SandboxId, query: EgressLookup): Promise<EgressLookupAnswer>;
   /** Takes over the stream at once, and never throws. */
   connect(sandbox: SandboxId, target: EgressTarget, stream: CarriedStream): void;
+  /** Of the authority that programs in sandboxes have to trust, in PEM. Absent: TLS is never terminated. */
+  readonly certificate?: string | undefined;
 }
 
 export interface EgressLookup {

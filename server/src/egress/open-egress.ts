@@ -47,9 +47,9 @@ export interface EgressOptions {
   readonly authority?: Authority | undefined;
   /** Certificates, in PEM, that are trusted beside those of this machine. */
   readonly trusted?: readonly string[] | undefined;
-  /** The secrets of a sandbox. Called for each request; it must be quick. */
   /** The private key that the server has as an SSH host for sandboxes. Without it no SSH key is put on anything. */
   readonly sshHostKey?: string | undefined;
+  /** The secrets of a sandbox. Called for each request; it must be quick. */
   readonly secrets?: ((sandbox: SandboxId) => readonly BrokeredSecret[]) | undefined;
   /** Who is asked about attempts that a policy neither allows nor denies. Without it they are denied. */
   readonly ask?: Ask | undefined;
@@ -173,6 +173,7 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
   }
 
   return {
+    certificate: options.authority?.certificate,
     policies: {
       set(id, policies, { project = id } = {}) {
         const layers = policies.map(compile);

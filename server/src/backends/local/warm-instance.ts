@@ -1,3 +1,4 @@
+import { putTrustFiles } from '../../guest/trust-files.ts';
 import { destroyInstance, startInstance, type Instance } from '../../host/instances/instance.ts';
 import type { Engine } from './engine.ts';
 import { cloneTemplate, plan } from './plan.ts';
@@ -17,6 +18,9 @@ export async function makeWarmInstance(
     await cloneTemplate(engine, facts, usual);
     instance = await startInstance(resources, facts, usual);
     await warmUp(instance);
+    // The first command of a sandbox would wait for these files.
+    const certificate = resources.egress?.certificate;
+    if (certificate !== undefined) await putTrustFiles(instance.link.guest.files('root'), certificate);
     return { instance, key: poolKeyOf(facts) };
   } catch (error) {
     if (instance) await destroyInstance(resources, instance);

@@ -2,34 +2,27 @@
  * Makes programs of a sandbox trust the installation's authority. The server needs that where a rule looks at
  * requests, and to explain in a page why HTTPS is denied; TLS of everything else is passed on as it is.
  *
- * Three files in `/run` and the variables that name them do it. Files that belong to the sandbox stay as they are.
+ * Three files in `/run` and the variables that name them do it (`guest/trust-files.ts`). Instances of the warm pool
+ * have the files already.
  */
-import { isCayError } from '@cay/sdk/protocol';
 import type { StartedEgress } from '../../egress/start-egress.ts';
-import type { Files, Guest } from '../../guest/guest.ts';
+import type { Guest } from '../../guest/guest.ts';
+import { APT_FILE, AUTHORITY_FILE, BUNDLE_FILE, putTrustFiles } from '../../guest/trust-files.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Networks } from './networks.ts';
 
 /** Puts the certificates inside if they are not there yet, and resolves what commands find in their environment. */
 export type TrustAuthority = (row: SandboxRow, guest: Guest) => Promise<Record<string, string>>;
 
-/** The authority alone, for programs that add it to what they trust. */
-const AUTHORITY = '/run/cay-authority.crt';
-/** The sandbox's own certificates and the authority's, for programs that trust one file. */
-const BUNDLE = '/run/cay-ca-certificates.crt';
-const APT = '/run/cay-apt.conf';
 /** The server's key as an SSH host, for names that it logs in to with a stored key. */
 const KNOWN_HOSTS = '/run/cay-known-hosts';
 const SSH_ENV = {
   GIT_SSH_COMMAND: `ssh -o "UserKnownHostsFile=${KNOWN_HOSTS} ~/.ssh/known_hosts"`,
 };
-/** Where systems have theirs. */
-const SYSTEM_BUNDLES = ['/etc/ssl/certs/ca-certificates.crt', '/etc/pki/tls/certs/ca-bundle.crt'];
-const MAX_BUNDLE_BYTES = 4 * 1024 * 1024;
 const ENV = {
-  NODE_EXTRA_CA_CERTS: AUTHORITY,
-  DENO_CERT: AUTHORITY,
-  APT_CONFIG: APT,
+  NODE_EXTRA_CA_CERTS: AUTHORITY_FILE,
+  DENO_CERT: AUTHORITY_FILE,
+  APT_CONFIG: APT_FILE,
   ...Object.fromEntries(
     [
       'SSL_CERT_FILE',
@@ -41,7 +34,7 @@ const ENV = {
       'AWS_CA_BUNDLE',
       // A configured "cafile" makes npm ignore NODE_EXTRA_CA_CERTS.
       'NPM_CONFIG_CAFILE',
-    ].map((name) => [name, BUNDLE]),
+    ].map((name) => [name, BUNDLE_FILE]),
   ),
 };
 /** Starts of sandboxes whose files were looked at. */
@@ -63,14 +56,7 @@ export function trustAuthority({
     try {
       const files = guest.files('root');
       if (knownHosts !== '') await files.write(KNOWN_HOSTS, Buffer.from(knownHosts), { mode: 0o644 });
-      // Written last, so that all are there if it is.
-      if ((await textOf(files, AUTHORITY)) === certificate) return true;
-      const write = (path: string, text: string) => files.write(path, Buffer.from(text), { mode: 0o644 });
-      await Promise.all([
-        write(BUNDLE, `${await systemBundle(files)}\n${certificate}`),
-        write(APT, `Acquire::https::CAInfo "${BUNDLE}";\n`),
-      ]);
-      await write(AUTHORITY, certificate);
+      await putTrustFiles(files, certificate);
       return true;
     } catch (error) {
       // The command runs all the same; TLS that the server terminates fails with an unknown certificate.
@@ -98,30 +84,4 @@ export function trustAuthority({
       ...networks.environmentOf(row.id),
     };
   };
-}
-
-async function systemBundle(files: Files): Promise<string> {
-  for (const path of SYSTEM_BUNDLES) {
-    const text = await textOf(files, path);
-    if (text !== undefined) return text;
-  }
-  return '';
-}
-
-/** Undefined if there is none, or too much of it. */
-async function textOf(files: Files, path: string): Promise<string | undefined> {
-  try {
-    const { data } = await files.read(path);
-    const chunks: Uint8Array[] = [];
-    let bytes = 0;
-    for await (const chunk of data) {
-      bytes += chunk.length;
-      if (bytes > MAX_BUNDLE_BYTES) return undefined;
-      chunks.push(chunk);
-    }
-    return Buffer.concat(chunks).toString();
-  } catch (error) {
-    if (isCayError(error, 'not_found')) return undefined;
-    throw error;
-  }
 }
