@@ -18,9 +18,10 @@ export async function makeWarmInstance(
     await cloneTemplate(engine, facts, usual);
     instance = await startInstance(resources, facts, usual);
     await warmUp(instance);
-    // The first command of a sandbox would wait for these files.
+    // The first command of a sandbox would wait for these files. If they cannot be written now, it tries again.
     const certificate = resources.egress?.certificate;
-    if (certificate !== undefined) await putTrustFiles(instance.link.guest.files('root'), certificate);
+    if (certificate !== undefined)
+      await putTrustFiles(instance.link.guest.files('root'), certificate).catch(engine.onError);
     return { instance, key: poolKeyOf(facts) };
   } catch (error) {
     if (instance) await destroyInstance(resources, instance);
