@@ -2,6 +2,7 @@ import { statfsSync } from 'node:fs';
 import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
 import { LongFirst } from './test/support/long-first.ts';
+import { LaterTier } from './test/support/later-tier.ts';
 import { SecondAttempts } from './test/support/second-attempts.ts';
 
 const GiB = 1024 ** 3;
@@ -10,11 +11,15 @@ const NOWHERE = ['**/node_modules/**'];
 /** They start real sandboxes, engines or databases: they need root, packages of Debian, and the built guest. */
 const SYSTEM = [
   'server/src/backends/local/**/*.test.ts',
-  'server/src/backends/docker/{docker,docker-egress,pull}.test.ts',
+  'server/src/backends/docker/{docker,docker-egress,docker-travel-faults,pull}.test.ts',
   'server/src/backends/**/*-local.test.ts',
   // Twice the whole suite of backends, which the memory backend passes among the unit tests.
   'server/src/backends/composite/platforms-memory.test.ts',
   'server/src/control/several-servers.test.ts',
+  // An S3 server of PyPI.
+  'server/src/control/buckets/buckets.test.ts',
+  'server/src/s3/bucket.test.ts',
+  'server/src/storage/s3.test.ts',
   'server/src/records/postgres/**/*.test.ts',
   'server/src/guest/{guest-binary,direct-connection}.test.ts',
   'server/src/host/**/*.test.ts',
@@ -34,6 +39,10 @@ function unitDirectory(): Record<string, string> {
   }
 }
 
+// A test file that is named runs whole: `test/support/tier.ts`. Workers inherit the variable.
+if (process.argv.slice(2).some((argument) => argument.endsWith('.test.ts')))
+  process.env['CAY_TEST_TIER'] = 'all';
+
 export default defineConfig({
   test: {
     environment: 'node',
@@ -47,12 +56,12 @@ export default defineConfig({
     // A worker runs many files, and loads the server's modules once.
     isolate: false,
     // Suites wait for processes and timeouts as much as they compute.
-    maxWorkers: Number(process.env['CAY_TEST_WORKERS'] ?? 3),
+    maxWorkers: Number(process.env['CAY_TEST_WORKERS'] ?? 4),
     sequence: { sequencer: LongFirst },
     // In CI one failure of real kernels and engines stops everybody. A second attempt is never hidden: the run
     // ends with the list of them.
     retry: process.env['CI'] ? 1 : 0,
-    reporters: ['default', new SecondAttempts()],
+    reporters: ['default', new SecondAttempts(), new LaterTier()],
     testTimeout: 30_000,
     hookTimeout: 120_000,
     projects: [

@@ -12,17 +12,19 @@ import { dirname, join, normalize } from 'node:path';
 export const LAYERS: Readonly<Record<string, readonly string[]>> = {
   lib: [],
   policy: ['lib'],
-  storage: ['lib'],
+  // A client of S3 servers.
+  s3: ['lib'],
+  storage: ['s3', 'lib'],
   egress: ['lib'],
   guest: ['egress', 'lib'],
   enforcement: ['guest', 'egress', 'lib'],
   host: ['guest', 'egress', 'lib'],
   records: ['policy', 'lib'],
   backends: ['host', 'guest', 'egress', 'policy', 'lib'],
-  control: ['backends', 'enforcement', 'guest', 'egress', 'records', 'storage', 'policy', 'lib'],
+  control: ['backends', 'enforcement', 'guest', 'egress', 'records', 'storage', 's3', 'policy', 'lib'],
   api: ['control', 'guest', 'policy', 'lib'],
   // The schema itself is `settings.ts`, which stands beside the folders because it knows the backends.
-  settings: ['egress', 'policy', 'lib', '.'],
+  settings: ['egress', 's3', 'policy', 'lib', '.'],
   cli: ['settings', 'api', 'control', 'backends', 'host', 'guest', 'egress', 'records', 'policy', 'lib', '.'],
   // What stands beside the folders composes them: `main.ts`, `serve.ts`.
   '.': [
@@ -36,6 +38,7 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
     'egress',
     'records',
     'storage',
+    's3',
     'policy',
     'lib',
   ],

@@ -1,6 +1,7 @@
 //! The parts of the guest. See `docs/reference/guest-protocol.md` for what it speaks.
 
 pub mod bridge;
+pub mod btrfs;
 pub mod commands;
 pub mod context;
 pub mod egress;
@@ -11,6 +12,7 @@ pub mod forward;
 pub mod guest;
 pub mod hostname;
 pub mod install;
+pub mod launch;
 pub mod memory;
 pub mod on_tree;
 pub mod pack;

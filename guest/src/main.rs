@@ -1,5 +1,6 @@
 //! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | listen PORT | reach MILLISECONDS
-//! ADDRESS… | probe [relay HOST PORT] | pack … | unpack … | on-tree … | hostname PID NAME | sandbox-call SOCKET REQUEST FILE…`
+//! ADDRESS… | probe [relay HOST PORT] | pack … | unpack … | on-tree … | hostname PID NAME | sandbox-call SOCKET REQUEST FILE… | launch
+//! | btrfs-snapshot SUBVOLUME COPY (ro|rw) (LIMIT|-)`
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 
 use cay_guest::event_loop::{self, End};
 use cay_guest::transport::sockets::Endpoint;
-use cay_guest::{hostname, install, on_tree, pack, probe, reach, sandbox_call};
+use cay_guest::{btrfs, hostname, install, launch, on_tree, pack, probe, reach, sandbox_call};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -30,6 +31,10 @@ fn main() -> ExitCode {
         [mode, pid, name] if mode == OsStr::new("hostname") => hostname::run(pid, name).map(|()| End::Asked),
         [mode, socket, request, files @ ..] if mode == OsStr::new("sandbox-call") => {
             sandbox_call::run(socket, request, files).map(|()| End::Asked)
+        }
+        [mode] if mode == OsStr::new("launch") => launch::run().map(|()| End::Asked),
+        [mode, from, to, access, limit] if mode == OsStr::new("btrfs-snapshot") => {
+            btrfs::snapshot(from, to, access, limit).map(|()| End::Asked)
         }
         [mode, port] if mode == OsStr::new("listen") => reach::listen(port).map(|()| End::Asked),
         [mode, within, addresses @ ..] if mode == OsStr::new("reach") => {
@@ -73,7 +78,7 @@ fn pack(direction: pack::Direction, arguments: &[std::ffi::OsString]) -> ExitCod
 }
 
 fn usage() -> ExitCode {
-    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | probe [relay HOST PORT] | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… [--mount DIR --mount-at DIR --mount-as KIND,ACCESS [--mount-subpath PATH]]… [--point PATH [--point-mode MODE]]… -- PROGRAM ARGUMENT… | hostname PID NAME | sandbox-call SOCKET REQUEST (read|new):FILE…";
+    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | probe [relay HOST PORT] | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… [--mount DIR --mount-at DIR --mount-as KIND,ACCESS [--mount-subpath PATH]]… [--point PATH [--point-mode MODE]]… -- PROGRAM ARGUMENT… | hostname PID NAME | sandbox-call SOCKET REQUEST (read|new):FILE… | launch | btrfs-snapshot SUBVOLUME COPY (ro|rw) (LIMIT|-)";
     let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
     ExitCode::from(2)
 }

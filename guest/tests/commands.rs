@@ -72,14 +72,24 @@ fn the_environment_is_what_was_asked_for_and_the_defaults() {
     let out = client.run(with(argv("a", &["env"]), "env", env)).unwrap().out();
     let mut names: Vec<&str> = out.lines().map(|line| line.split('=').next().unwrap()).collect();
     names.sort();
-    let language = names.iter().position(|name| *name == "LANG").map(|at| names.remove(at));
-    assert!(language.is_some() || !std::path::Path::new("/usr/lib/locale/C.utf8").exists());
+    let characters = names.iter().position(|name| *name == "LC_CTYPE").map(|at| names.remove(at));
+    assert!(characters.is_some() || !std::path::Path::new("/usr/lib/locale/C.utf8").exists());
     assert_eq!(names, ["A", "HOME", "LOGNAME", "PATH", "SHELL", "USER"]);
     assert!(
         out.contains("A=1 2\n")
             && out.contains("HOME=/elsewhere\n")
             && out.contains("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n")
     );
+}
+
+#[test]
+fn a_language_that_was_asked_for_is_the_only_one() {
+    let mut client = Client::start();
+    for (id, name) in [("a", "LANG"), ("b", "LC_ALL")] {
+        let env = Value::map([(name, "C".into())]);
+        let out = client.run(with(argv(id, &["env"]), "env", env)).unwrap().out();
+        assert!(!out.contains("LC_CTYPE=") && out.contains(&format!("{name}=C\n")));
+    }
 }
 
 #[test]
@@ -307,6 +317,25 @@ fn a_supervisor_that_was_killed_does_not_take_its_command_along() {
     client.call(with(with(op("signal"), "id", "b"), "signal", 9)).unwrap();
     assert_eq!(client.finish(stream).unwrap().signal, Some(9));
     assert_eq!(client.run(argv("c", &["true"])).unwrap().code, Some(0));
+}
+
+/// The supervisor may be about to take the status of its command when it is killed.
+#[test]
+fn a_command_that_ends_while_its_supervisor_is_killed_has_an_end() {
+    let mut client = Client::start();
+    for round in 0..400 {
+        let outcome = client.run(shell(&format!("a{round}"), "kill -9 $PPID; exit 6")).unwrap();
+        assert_eq!((outcome.kind.as_str(), outcome.code), ("exited", Some(6)));
+        let outcome = client.run(shell(&format!("b{round}"), "kill -9 $PPID; kill -9 $$")).unwrap();
+        assert_eq!((outcome.kind.as_str(), outcome.signal), ("signalled", Some(9)));
+    }
+}
+
+#[test]
+fn a_supervisor_that_was_stopped_goes_on() {
+    let mut client = Client::start();
+    let outcome = client.run(shell("a", "kill -STOP $PPID; exit 6")).unwrap();
+    assert_eq!((outcome.kind.as_str(), outcome.code), ("exited", Some(6)));
 }
 
 #[test]

@@ -12,7 +12,9 @@ export { Interpreter, type CodeExecution, type CodeListeners, type RunCodeOption
 export { Network } from './network.ts';
 export { Process, type Output } from './process.ts';
 export { Sandbox, type Command, type ListOptions, type LogsOptions } from './sandbox.ts';
+export { Bucket } from './bucket.ts';
 export { Secrets } from './secrets.ts';
+export { Template, type TemplateBuildOptions } from './template.ts';
 export { describeTools, ToolBox, type ToolOptions } from './tools.ts';
 export { Volume } from './volume.ts';
 export type { WaitOptions } from './wait.ts';

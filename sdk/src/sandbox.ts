@@ -20,6 +20,9 @@ import type {
   ExecRequest,
   ExecResult,
   ExposedPort,
+  PortList,
+  PublishedPort,
+  PublishPortInput,
   FileChange,
   Fork,
   Forked,
@@ -27,6 +30,10 @@ import type {
   OutputEncoding,
   PauseSandbox,
   PtySize,
+  MovedSandbox,
+  SandboxSpace,
+  StatsHistory,
+  MoveSandbox,
   RolledBack,
   Sandbox as SandboxInfo,
   SandboxPage,
@@ -272,6 +279,20 @@ export class Sandbox implements AsyncDisposable {
     await this.#json('DELETE', `/ports/${port}`, options);
   }
 
+  /** Ports that listen inside, that are exposed, and that are published. */
+  ports(options: CallOptions = {}): Promise<PortList> {
+    return this.#json('GET', '/ports', options);
+  }
+
+  /** Makes a port of the server's machine lead to a port inside, without a key. It stays while the sandbox exists. */
+  publish(wanted: PublishPortInput, options: CallOptions = {}): Promise<PublishedPort> {
+    return this.#json('POST', '/published', { ...options, json: wanted });
+  }
+
+  async unpublish(hostPort: number, options: CallOptions = {}): Promise<void> {
+    await this.#json('DELETE', `/published/${hostPort}`, options);
+  }
+
   /** A raw TCP connection to a port inside, as binary WebSocket messages. */
   tcp(port: number, options: CallOptions = {}): Promise<WebSocket> {
     return this.#transport.socket(`${this.#base}/ports/${port}/tcp`, options);
@@ -279,6 +300,19 @@ export class Sandbox implements AsyncDisposable {
 
   stats(options: CallOptions = {}): Promise<Stats> {
     return this.#json('GET', '/stats', options);
+  }
+
+  /** What it used in the past, also while it does not run. Some hours are kept. */
+  statsHistory({
+    signal,
+    ...query
+  }: CallOptions & { sinceMs?: number; untilMs?: number } = {}): Promise<StatsHistory> {
+    return this.#transport.json('GET', `${this.#base}/stats/history`, { signal, query });
+  }
+
+  /** What it takes on disk, in every state. */
+  space(options: CallOptions = {}): Promise<SandboxSpace> {
+    return this.#json('GET', '/space', options);
   }
 
   async *watchStats({ intervalMs, signal }: CallOptions & { intervalMs?: number } = {}): AsyncGenerator<
@@ -329,6 +363,22 @@ export class Sandbox implements AsyncDisposable {
     { signal, memory, force }: CallOptions & { memory?: boolean; force?: boolean } = {},
   ): Promise<RolledBack> {
     const result = await this.#json<RolledBack>('POST', '/rollback', { signal, json: { to, memory, force } });
+    this.info = result.sandbox;
+    return result;
+  }
+
+  /**
+   * Moves it to another platform of the server. What cannot go along has to be allowed by `drop`; `dryRun` only
+   * says what that is.
+   */
+  async move(
+    platform: string,
+    { signal, ...request }: CallOptions & Omit<MoveSandbox, 'platform'> = {},
+  ): Promise<MovedSandbox> {
+    const result = await this.#json<MovedSandbox>('POST', '/move', {
+      signal,
+      json: { platform, ...request },
+    });
     this.info = result.sandbox;
     return result;
   }

@@ -24,7 +24,7 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
     return probed(await openLocal({ ...options, imageSettings }), options);
   },
   async docker(options) {
-    const { dir, docker, egress, policy } = options;
+    const { box, dir, docker, egress, policy } = options;
     const [{ dockerBackend }, { guestBinary }, { engineAddress }] = await Promise.all([
       import('./backends/docker/docker.ts'),
       import('./guest/guest-binary.ts'),
@@ -40,6 +40,7 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       installation,
       host: docker?.host,
       baseImage,
+      box,
       egress,
       policy,
     });

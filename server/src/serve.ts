@@ -11,6 +11,7 @@ import { isIP, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { pino, type Logger } from 'pino';
+import { openArchives, type ArchivesOptions } from './open-archives.ts';
 import { limitConnections } from './api/http/limit-connections.ts';
 import { openApi, type Api } from './api/api.ts';
 import { errorAnswer } from './api/http/error-answer.ts';
@@ -37,7 +38,6 @@ import type { WebhooksOptions } from './control/events/webhooks/webhooks.ts';
 import { lockDirectory } from './host/lock-directory.ts';
 import type { SealedBox } from './lib/sealed-box.ts';
 import type { Policy } from './policy/policy.ts';
-import { openDirectoryStore } from './storage/directory.ts';
 import type { Store } from './storage/store.ts';
 
 export interface ServeOptions {
@@ -90,7 +90,11 @@ export interface ServeOptions {
   keepEvents?: EventRetention;
   /** Lets webhooks reach this machine and private networks, and says how they are tried again. */
   webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
-  /** Where archived sandboxes go; closed with the server. Default: a directory in the data directory. */
+  /** Where archived sandboxes go, sealed with the installation's key. Default: a directory in the data directory. */
+  store?: ArchivesOptions;
+  /** Endpoints of projects' buckets, as `host` or `host:port`, that may be in private networks or without TLS. */
+  bucketEndpoints?: readonly string[];
+  /** The same as an open store; closed with the server. */
   archives?: Store;
   /** What carries connections out of sandboxes: the backend has to be opened with the same. Closed by the caller. */
   egress?: StartedEgress;
@@ -154,10 +158,11 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       noteError(error);
     };
     await sweepBackups(dataDir);
+    const box = options.box ?? openInstallationKey(dataDir);
     const records = await openRecords({
       directory: dataDir,
       database: options.database,
-      box: options.box ?? openInstallationKey(dataDir),
+      box,
       keepEvents: options.keepEvents,
       onError: failed('records'),
     });
@@ -173,6 +178,11 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const backend = await platformOrBackend(options, records);
     const bounds = quotaBounds(await machineOf(backend), options.quota);
     const adminKey = await firstAdminKey(records);
+
+    const archives =
+      options.archives ??
+      (await openArchives(options.store ?? {}, { box, dataDir, onError: failed('store') }));
+    undo.push(() => archives.close());
 
     // Listening comes first: what the control plane shows has the address in it.
     let api: Api | undefined;
@@ -198,11 +208,13 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       ...(leases && { leases }),
       quotaBounds: bounds,
       previewUrl,
-      archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
+      archives,
+      ...(options.bucketEndpoints && { bucketEndpoints: options.bucketEndpoints }),
       dataDir,
       directories: {
         logs: join(dataDir, 'logs'),
         buildFiles: join(dataDir, 'build-files'),
+        stats: join(dataDir, 'stats'),
         enforcement: join(dataDir, 'enforcement'),
       },
       version: VERSION,

@@ -35,8 +35,11 @@ import { imageSettings } from './settings/image-settings.ts';
 import { defaultsIn, maximaIn } from './settings/limit-settings.ts';
 import { machineSettings } from './settings/machine-settings.ts';
 import { networkSettings } from './settings/network-settings.ts';
+import { publishAddressesIn, publishPortsIn } from './settings/publish-settings.ts';
 import { quotaSettings } from './settings/quota-settings.ts';
 import { LISTED, describe, setting, type Described } from './settings/setting.ts';
+import { storageSettings } from './settings/storage-settings.ts';
+import { tracingSettings } from './settings/tracing-settings.ts';
 
 export const BACKEND_NAMES = ['local', 'docker', 'kubernetes-job', 'agent-sandbox', 'memory'] as const;
 export type BackendName = (typeof BACKEND_NAMES)[number];
@@ -338,6 +341,19 @@ const policy = {
     usually: 'none',
     repeat: true,
   }),
+  publishAddress: setting(gathered(publishAddressesIn), {
+    group: 'policy',
+    value: 'addresses',
+    help: `the addresses of this machine on which ports of sandboxes may be published, or "none"; the first is the usual one; ${LISTED}`,
+    usually: '127.0.0.1',
+    repeat: true,
+  }),
+  publishPorts: setting(parsed(publishPortsIn), {
+    group: 'policy',
+    value: 'range',
+    help: 'the ports of this machine on which ports of sandboxes may be published',
+    usually: '1024-65535',
+  }),
   defaultLimit: setting(gathered(defaultsIn), {
     group: 'policy',
     value: 'limits',
@@ -430,33 +446,6 @@ const records = {
   }),
 };
 
-/** OpenTelemetry's own variables. What is not supported in them is a warning, because others may mean them. */
-const tracingVariable = (variable: string, help: string, secret?: true) =>
-  setting(anyText, {
-    group: 'tracing',
-    value: 'text',
-    help,
-    flag: false,
-    variable,
-    ...(secret && { secret }),
-  });
-
-const tracing = {
-  otelEndpoint: tracingVariable('OTEL_EXPORTER_OTLP_ENDPOINT', 'the collector that gets traces, over HTTP'),
-  otelTracesEndpoint: tracingVariable('OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', 'the same, as a whole address'),
-  otelProtocol: tracingVariable('OTEL_EXPORTER_OTLP_PROTOCOL', 'http/json is spoken, and grpc is not'),
-  otelTracesProtocol: tracingVariable('OTEL_EXPORTER_OTLP_TRACES_PROTOCOL', 'the same, of traces alone'),
-  otelHeaders: tracingVariable('OTEL_EXPORTER_OTLP_HEADERS', 'headers for the collector, as a=1,b=2', true),
-  otelTracesHeaders: tracingVariable('OTEL_EXPORTER_OTLP_TRACES_HEADERS', 'the same, of traces alone', true),
-  otelServiceName: tracingVariable('OTEL_SERVICE_NAME', 'what the server is called in traces'),
-  otelResourceAttributes: tracingVariable(
-    'OTEL_RESOURCE_ATTRIBUTES',
-    'what else is said about it, as a=1,b=2',
-  ),
-  otelTracesExporter: tracingVariable('OTEL_TRACES_EXPORTER', '"none" turns traces off'),
-  otelSdkDisabled: tracingVariable('OTEL_SDK_DISABLED', '"true" turns traces off'),
-};
-
 export const SettingsSchema = z.object({
   ...server,
   ...backends,
@@ -469,8 +458,9 @@ export const SettingsSchema = z.object({
   ...machineSettings,
   ...traffic,
   ...events,
+  ...storageSettings,
   ...records,
-  ...tracing,
+  ...tracingSettings,
 });
 
 export type Settings = z.infer<typeof SettingsSchema>;

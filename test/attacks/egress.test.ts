@@ -130,7 +130,9 @@ onEachPlatform('guests that open all the connections that they can', (platform) 
     const got = new Set<number>();
     liar.onFrame = (type) => got.add(type);
     await liar.raw(frame(FRAME.open, 2, encodeCbor({ op: 'egress', address: '127.0.0.1', port })));
-    await vi.waitFor(() => expect([...got]).toEqual(expect.arrayContaining([FRAME.message, FRAME.data])));
+    await vi.waitFor(() => expect([...got]).toEqual(expect.arrayContaining([FRAME.message, FRAME.data])), {
+      timeout: 10_000,
+    });
     expect(got).not.toContain(FRAME.reset);
     liar.close();
     link.close();

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { onEachPlatform, requireAbility } from './support/platforms.ts';
+import { insideEachPlatform, requireAbility } from './support/platforms.ts';
 import { SCALE } from './support/scale.ts';
 import type { Target } from './support/target.ts';
 
@@ -18,7 +18,7 @@ const DISK_SECONDS = 2;
 /** What the bookkeeping of a filesystem takes that no quota counts. */
 const DISK_SLACK = 192 * MiB;
 
-onEachPlatform('code that fills what it finds', (platform) => {
+insideEachPlatform('code that fills what it finds', (platform) => {
   let target: Target;
   let theirs: string;
   beforeAll(async () => {

@@ -19,7 +19,7 @@ import { join } from 'node:path';
 import type { Sandbox } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { guestBinary } from '../../server/src/guest/guest-binary.ts';
-import { onEachPlatform, requireAbility } from './support/platforms.ts';
+import { insideEachPlatform, requireAbility } from './support/platforms.ts';
 import type { Target, Tenant } from './support/target.ts';
 
 const STORED = 1_879_048_192;
@@ -53,7 +53,7 @@ interface Seen {
   root: number;
 }
 
-onEachPlatform('host ids of sandboxes', ({ name: runtime, start }) => {
+insideEachPlatform('host ids of sandboxes', ({ name: runtime, start }) => {
   let target: Target;
   let alice: Seen;
   let bob: Seen;

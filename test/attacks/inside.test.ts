@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { Sandbox } from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { guestBinary } from '../../server/src/guest/guest-binary.ts';
-import { onEachPlatform } from './support/platforms.ts';
+import { insideEachPlatform } from './support/platforms.ts';
 import type { Target } from './support/target.ts';
 
 const TRIALS = readFileSync(join(import.meta.dirname, '../support/trials.py'), 'utf8');
@@ -15,7 +15,7 @@ const CUT =
 const reason = process.arch === 'x64' ? undefined : 'the trials know the system calls of x86-64 alone';
 if (reason !== undefined) console.info(`attacks from inside: skipped: ${reason}`);
 
-onEachPlatform('code in a sandbox', (platform) => {
+insideEachPlatform('code in a sandbox', (platform) => {
   describe.skipIf(reason !== undefined)('with system calls of x86-64', () => {
     let target: Target;
     let ours: string;

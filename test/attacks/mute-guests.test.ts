@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sandbox } from 'e2b';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { onEachPlatform } from './support/platforms.ts';
+import { insideEachPlatform } from './support/platforms.ts';
 import type { Target } from './support/target.ts';
 
 /** Without descriptors the guest takes no connection any more, and dials none. */
@@ -10,7 +10,7 @@ const MUTE = 'import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3
 /** A guest is waited for that long. */
 const DIAL_MS = 5_000;
 
-onEachPlatform('code that makes the guest of its sandbox mute', (platform) => {
+insideEachPlatform('code that makes the guest of its sandbox mute', (platform) => {
   let target: Target;
   beforeAll(async () => {
     target = await platform.start();

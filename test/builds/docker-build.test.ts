@@ -18,7 +18,8 @@ import {
 } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { Sandbox, type Template } from '@cay/sdk/client';
+import { Sandbox } from '@cay/sdk/client';
+import type { Template } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { byteReader } from '../../server/src/lib/byte-reader.ts';
 import { readTar } from '../../server/src/lib/tar/read.ts';

@@ -33,5 +33,5 @@ describe.skipIf(noDocker)('docker', () => {
       },
     };
   };
-  compatSuite('docker', open, { snapshots: false, processes: true, resize: true });
+  compatSuite('docker', open, { snapshots: true, processes: true, resize: true });
 });

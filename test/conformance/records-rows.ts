@@ -37,6 +37,7 @@ export function sandboxRow(project: string, changes: Partial<SandboxRow> = {}): 
     imageBytes: null,
     network: null,
     templateNetwork: null,
+    networks: [],
     ...changes,
   };
 }

@@ -9,6 +9,7 @@ import type { Records } from '../../server/src/records/records.ts';
 import { crashCases } from './records-crash.ts';
 import { eventCases } from './records-events.ts';
 import { leaseCases } from './records-leases.ts';
+import { bucketCases } from './records-buckets.ts';
 import { tableCases } from './records-tables.ts';
 import { transactionCases } from './records-transactions.ts';
 
@@ -51,6 +52,7 @@ export function recordsSuite(name: string, harness: RecordsHarness): void {
     });
     transactionCases(world);
     tableCases(world);
+    bucketCases(world);
     eventCases(world);
     leaseCases(world);
     crashCases(world);

@@ -47,6 +47,25 @@ export function tableCases(world: RecordsWorld): void {
       expect((await world.place.dump()).includes(secret)).toBe(false);
     });
 
+    it('lead a port of the machine to one sandbox, until that is deleted', async () => {
+      const { records } = world;
+      const project = await projectOf(records);
+      const [one, two] = [sandboxRow(project), sandboxRow(project)];
+      for (const row of [one, two]) await records.sandboxes.insert(row);
+      const given = { protocol: 'tcp' as const, address: '127.0.0.1', port: 80, project };
+      await records.hostPorts.insert({ ...given, hostPort: 8080, sandbox: one.id });
+      await records.hostPorts.insert({ ...given, hostPort: 8081, sandbox: two.id });
+      await expect(
+        records.hostPorts.insert({ ...given, hostPort: 8080, sandbox: two.id }),
+      ).rejects.toMatchObject({ code: 'conflict' });
+      expect(await records.hostPorts.list(one.id)).toEqual([{ ...given, hostPort: 8080, sandbox: one.id }]);
+      expect(await records.hostPorts.count(project)).toBe(2);
+      expect(await records.hostPorts.delete(one.id, 8081)).toBe(false);
+      expect(await records.hostPorts.delete(two.id, 8081)).toBe(true);
+      await records.sandboxes.delete(one.id);
+      expect(await records.hostPorts.list()).toEqual([]);
+    });
+
     it('count revocations of tokens', async () => {
       const { records } = world;
       const project = await projectOf(records);

@@ -32,7 +32,7 @@ export async function e2bGround(runtime: string, options: Partial<ServeOptions> 
   const host = `${dir}/host`;
   const open = async (port: number) =>
     serve({
-      backend: await openLocal({ dir: host, runtime, poolSize: 0 }),
+      backend: await openLocal({ dir: host, runtime, poolSize: 0, egress: options.egress?.engine }),
       dataDir: `${dir}/data`,
       port,
       log: serverLog('fatal'),

@@ -30,7 +30,13 @@ export async function pythonPackages(
       await mkdir(CACHE, { recursive: true });
       await run(interpreter, ['-m', 'venv', directory]);
       const quiet = ['--quiet', '--disable-pip-version-check', '--no-compile', '--retries', '1'];
-      await run(python, ['-m', 'pip', 'install', ...quiet, ...wanted], { timeout: 180_000 });
+      // Of many packages pip takes minutes to choose the versions.
+      const quick = await run(python, ['-m', 'pip', 'install', ...quiet, 'uv']).then(
+        () => true,
+        () => false,
+      );
+      const install = quick ? ['-m', 'uv', 'pip', 'install', '--quiet'] : ['-m', 'pip', 'install', ...quiet];
+      await run(python, [...install, ...wanted], { timeout: 180_000 });
       await writeFile(complete, '');
     }
     const { stdout } = await run(python, ['-c', 'import sysconfig; print(sysconfig.get_path("platlib"))']);

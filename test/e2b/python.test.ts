@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../support/local-platform.ts';
+import { whyLater } from '../support/tier.ts';
 import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
 import { pythonPackages } from './python-packages.ts';
 
@@ -12,10 +13,20 @@ const SUITES = ['python_suite', 'python_templates_suite', 'python_interpreter_su
 const why = whyNoLocal();
 if (why) console.warn(`E2B's Python client is not tested: ${why}`);
 
-describe.skipIf(why).each([
-  ['runc', SUITES],
-  ['runsc', [...SUITES, 'python_memory_suite']],
-] as const)(`E2B's Python client (${CLIENT.join(', ')}) on %s`, (runtime, suites) => {
+pythonSuites('runc', SUITES, why ?? whyLater());
+pythonSuites('runsc', [...SUITES, 'python_memory_suite'], why);
+
+function pythonSuites(
+  runtime: 'runc' | 'runsc',
+  suites: readonly string[],
+  reason: string | undefined,
+): void {
+  const title = `E2B's Python client (${CLIENT.join(', ')}) on ${runtime}`;
+  if (reason === undefined) describe(title, () => pythonClient(runtime, suites));
+  else it.skip(`${title} (${reason})`, () => {});
+}
+
+function pythonClient(runtime: 'runc' | 'runsc', suites: readonly string[]): void {
   let client: Awaited<ReturnType<typeof pythonPackages>>;
   let platform: E2bPlatform | undefined;
   beforeAll(async () => {
@@ -50,4 +61,4 @@ describe.skipIf(why).each([
     expect(Number(/Ran (\d+) tests/.exec(stderr)?.[1])).toBe(written);
     expect(stderr).toMatch(/\nOK\n$/);
   });
-});
+}

@@ -184,6 +184,68 @@ export function networkSuite(runtime: string): void {
           expect(info.name ?? '').not.toContain('enforcement');
       });
 
+      it(
+        'sandboxes of one named network reach each other by name, over forks and restarts',
+        { timeout: 180_000 },
+        async () => {
+          const serve_ = ['python3', '-m', 'http.server', '8000'];
+          const network = 'none' as const;
+          const db = await Sandbox.create(
+            { runtime, name: 'db', networks: ['team'], network, cmd: serve_ },
+            access,
+          );
+          const app = await Sandbox.create({ runtime, name: 'app', networks: ['team'], network }, access);
+          const alone = await Sandbox.create({ runtime, name: 'alone', network }, access);
+          const get = (from: Sandbox, name = 'db') =>
+            from.exec(`curl -sS -o /dev/null -w '%{http_code}' -m 10 http://${name}:8000/`);
+          await expect.poll(async () => (await get(app)).stdout, { timeout: 30_000 }).toBe('200');
+          expect((await get(alone)).exitCode).not.toBe(0);
+          expect((await get(app, 'alone')).exitCode).not.toBe(0);
+          expect((await app.network.attempts())[0]).toMatchObject({ name: 'db', rule: 'network: team' });
+          const turn = await app.turn();
+          await app.rollback(turn.turn!);
+          expect((await get(app)).stdout).toBe('200');
+          const [child] = await db.fork(1, { namePrefix: 'copy' });
+          if (runtime === 'runsc') expect((await get(app, 'copy-1')).stdout).toBe('200');
+          await child!.kill();
+          await db.pause({});
+          expect((await get(app)).stdout).toBe('200');
+          await close();
+          await open();
+          const [again, other] = [await Sandbox.connect('app', access), await Sandbox.connect('db', access)];
+          expect((await get(again)).stdout).toBe('200');
+          await other.update({ networks: [] });
+          expect((await get(again)).exitCode).not.toBe(0);
+          for (const one of [again, other, await Sandbox.connect('alone', access)]) await one.kill();
+        },
+      );
+
+      it(
+        'a published port leads inside, wakes the sandbox, and outlives the server',
+        { timeout: 120_000 },
+        async () => {
+          const sandbox = await Sandbox.create(
+            { runtime, publish: [{ port: 8000 }], cmd: ['python3', '-m', 'http.server', '8000'] },
+            access,
+          );
+          const { published } = await sandbox.ports();
+          const visit = async () =>
+            (await fetch(`http://127.0.0.1:${published[0]!.hostPort}/`, { headers: { connection: 'close' } }))
+              .status;
+          await expect.poll(() => visit().catch(() => 0), { timeout: 30_000 }).toBe(200);
+          await sandbox.pause({});
+          expect(await visit()).toBe(200);
+          await close();
+          await expect(visit()).rejects.toThrow();
+          await open();
+          expect(await visit()).toBe(200);
+          const again = await Sandbox.connect(sandbox.id, access);
+          expect((await again.ports()).published).toEqual(published);
+          await again.kill();
+          await expect(visit()).rejects.toThrow();
+        },
+      );
+
       it('a server that starts again keeps the policies', { timeout: 120_000 }, async () => {
         const open_ = await Sandbox.create({ runtime, network: { allow: [rule()] } }, access);
         const closed = await Sandbox.create({ runtime, network: 'none' }, access);

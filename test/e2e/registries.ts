@@ -1,6 +1,6 @@
 /**
- * Registries on loopback that stand for those of the internet: a PyPI index, an npm registry and git over HTTPS,
- * each with a real package. Each asks for a credential: basic authentication, a bearer token, or both kinds.
+ * Registries on loopback that stand for those of the internet: a PyPI index, an npm registry, an apt repository and
+ * git over HTTPS, each with a real package. Each asks for a credential: basic authentication, a bearer token, or both kinds.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -23,6 +23,7 @@ export interface Registries extends Disposable {
 export const CREDENTIALS = {
   'pypi.example.org': `Basic ${Buffer.from('robot:value-of-pypi').toString('base64')}`,
   'npm.example.org': 'Bearer value-of-npm',
+  'deb.example.org': `Basic ${Buffer.from('robot:value-of-deb').toString('base64')}`,
   'git.example.org': `Basic ${Buffer.from('x-access-token:value-of-git').toString('base64')}`,
 } as const;
 type Name = keyof typeof CREDENTIALS;
@@ -31,12 +32,17 @@ export async function openRegistries(dir: string, authority: Authority): Promise
   const wheel = makeWheel(dir);
   const tarball = makeTarball(dir);
   const repositories = makeRepository(dir);
+  const debian = makeDebian(dir);
   const seen = new Map<string, Set<string>>();
   let port = 0;
 
   function answer(name: Name, request: IncomingMessage, response: ServerResponse): void {
     const path = new URL(request.url!, 'https://x').pathname;
     if (name === 'git.example.org') return gitBackend(repositories, request, response);
+    if (name === 'deb.example.org') {
+      const file = debian.get(path);
+      return void (file ? response.end(file) : response.writeHead(404).end());
+    }
     if (name === 'pypi.example.org') {
       if (path === '/simple/demo-pkg/')
         response.setHeader('content-type', 'text/html').end(`<a href="/${WHEEL}">${WHEEL}</a>`);
@@ -109,6 +115,28 @@ function makeTarball(dir: string): Buffer {
   const path = join(dir, 'demo-pkg-1.0.0.tgz');
   execFileSync('tar', ['-czf', path, '-C', join(dir, 'npm-package'), 'package']);
   return readFileSync(path);
+}
+
+/** A flat apt repository, by path: its index, and a package that needs nothing. */
+function makeDebian(dir: string): Map<string, Buffer> {
+  const root = join(dir, 'deb-package');
+  mkdirSync(join(root, 'DEBIAN'), { recursive: true });
+  mkdirSync(join(root, 'opt', 'demo-pkg'), { recursive: true });
+  const control =
+    'Package: demo-pkg\nVersion: 1.0.0\nArchitecture: all\nMaintainer: Test <test@example.org>\nDescription: A package\n';
+  writeFileSync(join(root, 'DEBIAN', 'control'), control);
+  writeFileSync(join(root, 'opt', 'demo-pkg', 'hello'), 'the package of apt\n');
+  const path = join(dir, 'demo-pkg.deb');
+  execFileSync('dpkg-deb', ['--root-owner-group', '-Zgzip', '-b', root, path], { stdio: 'ignore' });
+  const deb = readFileSync(path);
+  const digest = createHash('sha256').update(deb).digest('hex');
+  const index = `${control}Filename: ./demo-pkg.deb\nSize: ${deb.length}\nSHA256: ${digest}\n`;
+  return new Map([
+    ['/./demo-pkg.deb', deb],
+    ['/demo-pkg.deb', deb],
+    ['/./Packages', Buffer.from(index)],
+    ['/Packages', Buffer.from(index)],
+  ]);
 }
 
 /** A bare repository that can be pushed to. Answers the directory that it is in. */

@@ -100,9 +100,51 @@ describe('sandboxes', () => {
     url.hostname = '127.0.0.1';
     await expect.poll(() => statusOf(url, host), { timeout: 10_000 }).toBeLessThan(400);
     expect((await cay.run('inspect', 'web')).stdout).toContain('cay_token=');
-    expect((await cay.run('port', 'ls', 'web')).stdout).toMatch(/^8000 +yes +private +http/m);
+    expect((await cay.run('port', 'ls', 'web')).stdout).toMatch(/^8000 +yes +private +no +http/m);
     expect((await cay.run('port', 'rm', 'web', '8000')).stdout).toBe('8000\n');
-    expect((await cay.run('port', 'ls', 'web')).stdout).toMatch(/^8000 +yes +no +-$/m);
+    expect((await cay.run('port', 'ls', 'web')).stdout).toMatch(/^8000 +yes +no +no +-$/m);
+  });
+
+  it('have ports of the machine that lead to them', async () => {
+    await create('--name', 'open', '--publish', '8000');
+    await cay.run('exec', '-d', 'open', '--', 'python3', '-m', 'http.server', '8000', '--bind', '127.0.0.1');
+    const status = async (address: string) => (await fetch(`http://${address}/`)).status;
+    const listed = /^8000 +\w+ +no +(127\.0\.0\.1:\d+) +-$/m.exec(
+      (await cay.run('port', 'ls', 'open')).stdout,
+    );
+    await expect.poll(() => status(listed![1]!).catch(() => 0), { timeout: 10_000 }).toBe(200);
+    const second = (await cay.run('port', 'publish', 'open', '8000')).stdout.trim();
+    expect(await status(second)).toBe(200);
+    expect(await cay.run('port', 'unpublish', 'open', second.split(':')[1]!)).toMatchObject({ code: 0 });
+    await expect(status(second)).rejects.toThrow();
+    expect(await cay.run('port', 'publish', 'open', '80:x')).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining('"80:x" is no pair of ports') as string,
+    });
+  });
+
+  it('of one named network reach each other by name', async () => {
+    await create('--name', 'peer-a', '--join', 'team');
+    await create('--name', 'peer-b');
+    await cay.run(
+      'exec',
+      '-d',
+      'peer-a',
+      '--',
+      'python3',
+      '-m',
+      'http.server',
+      '8000',
+      '--bind',
+      '127.0.0.1',
+    );
+    const reach = async () =>
+      (await cay.run('exec', 'peer-b', '--', 'curl', '-sf', '-o', '/dev/null', 'http://peer-a:8000/')).code;
+    expect(await reach()).not.toBe(0);
+    expect((await cay.run('net', 'join', 'peer-b', 'team')).stdout).toBe('team\n');
+    await expect.poll(reach, { timeout: 10_000 }).toBe(0);
+    expect((await cay.run('net', 'leave', 'peer-b', 'team')).stdout).toBe('in no named network\n');
+    expect(await reach()).not.toBe(0);
   });
 
   it('are listed as a table, by label and state, as ids and as JSON', async () => {

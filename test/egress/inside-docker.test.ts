@@ -8,9 +8,6 @@ import { insideSuite } from './inside-suite.ts';
 const why = whyNoDockerd();
 const limits = { memoryBytes: 256 * 1024 * 1024, diskBytes: null, pids: 64 };
 
-/** Of Debian's Docker 20.10, whose own filter decides. */
-const KNOWN = { open: { 'kernel.io-uring': "the engine's own filter lets it through" } };
-
 describe.skipIf(why !== undefined)(
   `attempts from inside a container of Docker${why ? ` (skipped: ${why})` : ''}`,
   () => {
@@ -23,6 +20,6 @@ describe.skipIf(why !== undefined)(
         runtime: 'docker',
         cleanup: () => engine.stop(),
       };
-    }, KNOWN);
+    });
   },
 );

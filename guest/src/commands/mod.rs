@@ -301,20 +301,35 @@ impl Commands {
     /// A child of the guest has ended.
     pub fn reaped(&mut self, pid: i32, status: i32, context: &mut Context) {
         if let Some((mut supervisor, key)) = self.supervisors.remove(&pid) {
-            // A supervisor that was killed from inside leaves its command to us, perhaps before it could
-            // report the start.
-            let phase = match (supervisor.phase(), supervisor.early_pid()) {
-                (Phase::Starting, Some(pid)) => Phase::Running(pid),
-                (Phase::Starting, None) => Phase::Failed(supervisor::step::CLONE, libc::EIO),
-                (phase, _) => phase,
-            };
+            let phase = supervisor.last_phase();
             self.apply(key, phase, context);
             if let Phase::Running(main) = phase {
-                self.orphans.insert(main, key);
+                if self.table.get(&key).is_some_and(|command| command.status.is_none()) {
+                    self.orphans.insert(main, key);
+                }
             }
             self.spawner.reclaim(supervisor);
-        } else if let Some(key) = self.orphans.remove(&pid) {
+        } else if let Some(key) = self.orphans.remove(&pid).or_else(|| self.led_by(pid)) {
+            self.started(key, pid);
             self.over(key, status, context);
+        }
+    }
+
+    /// The command with this process, whose supervisor was killed and is reaped after it: gVisor keeps no
+    /// order among children.
+    fn led_by(&self, pid: i32) -> Option<u64> {
+        let running = |key: &u64| self.table.get(key).is_some_and(|command| command.status.is_none());
+        self.supervisors
+            .values()
+            .find(|(supervisor, key)| supervisor.early_pid() == Some(pid) && running(key))
+            .map(|(_, key)| *key)
+    }
+
+    /// A child of the guest was stopped. Without its supervisor a command would never end.
+    pub fn stopped(&self, pid: i32) {
+        if self.supervisors.contains_key(&pid) {
+            // SAFETY: no pointers; a child that was not reaped.
+            unsafe { libc::kill(pid, libc::SIGCONT) };
         }
     }
 

@@ -78,7 +78,10 @@ fn c_bytes(value: &Value, what: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// UTF-8 without a country, where the image has it: a language that is not there makes programs complain.
-fn language() -> Option<&'static [u8]> {
+///
+/// It is for `LC_CTYPE` and not for `LANG`. In all else this language is the same as none, but programs would open
+/// twelve more files for it, which costs a shell under gVisor a fifth of its time.
+fn characters() -> Option<&'static [u8]> {
     static FOUND: OnceLock<bool> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
         ["/usr/lib/locale/C.utf8", "/usr/lib/locale/C.UTF-8"].iter().any(|path| Path::new(path).exists())
@@ -124,6 +127,7 @@ pub fn exec(request: &Value) -> Result<ExecRequest, Failure> {
         }
         Some(_) => return Err(invalid("env is a map")),
     }
+    let speaks = names.iter().any(|name| [&b"LANG"[..], b"LC_ALL"].contains(name));
     let term = if pty.is_some() { Some(&b"xterm-256color"[..]) } else { None };
     let defaults = [
         ("PATH", Some(DEFAULT_PATH)),
@@ -131,7 +135,7 @@ pub fn exec(request: &Value) -> Result<ExecRequest, Failure> {
         ("USER", Some(&user.name[..])),
         ("LOGNAME", Some(&user.name[..])),
         ("SHELL", Some(&user.shell[..])),
-        ("LANG", language()),
+        ("LC_CTYPE", characters().filter(|_| !speaks)),
         ("TERM", term),
     ];
     for (name, value) in defaults {

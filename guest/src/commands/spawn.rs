@@ -1,6 +1,7 @@
 //! Preparing a start: everything that the supervisor and the new process need is laid out in advance, because
 //! they cannot allocate.
 
+use std::cell::UnsafeCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -114,6 +115,24 @@ impl Supervisor {
     /// The new process, also before its start is known.
     pub fn early_pid(&self) -> Option<i32> {
         Some(self.area.shared().pid.load(Ordering::Acquire)).filter(|pid| *pid > 0)
+    }
+
+    /// How far the command is when the supervisor is over. One that was killed from inside leaves its command
+    /// to the guest, perhaps before it could report the start, or after it has taken the command's status.
+    pub fn last_phase(&mut self) -> Phase {
+        let pid = match (self.phase(), self.early_pid()) {
+            (Phase::Running(pid), _) | (Phase::Starting, Some(pid)) => pid,
+            (Phase::Starting, None) => return Phase::Failed(step::CLONE, libc::EIO),
+            (phase, _) => return phase,
+        };
+        // SAFETY: the supervisor is over, so nobody writes; it is zeroed or filled by a wait.
+        let waited = unsafe { &*self.area.shared().waited.get() };
+        // SAFETY: as above.
+        if unsafe { waited.si_pid() } == pid {
+            Phase::Ended(pid, supervisor::wait_status(waited))
+        } else {
+            Phase::Running(pid)
+        }
     }
 }
 
@@ -242,6 +261,8 @@ impl Spawner {
             phase: AtomicI32::new(phase::STARTING),
             pid: AtomicI32::new(0),
             status: AtomicI32::new(0),
+            // SAFETY: numbers and padding.
+            waited: UnsafeCell::new(unsafe { std::mem::zeroed() }),
             step: AtomicI32::new(0),
             errno: AtomicI32::new(0),
             poke: self.poke,

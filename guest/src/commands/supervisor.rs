@@ -12,6 +12,7 @@
 //! Signals cannot reach the guest through it: a supervisor blocks them all, and a SIGKILL ends only the
 //! supervisor, whereupon the guest as PID 1 inherits the command.
 
+use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use super::raw::{call, clone};
@@ -64,8 +65,11 @@ pub struct Shared {
     pub phase: AtomicI32,
     /// Of the command, as soon as there is a process.
     pub pid: AtomicI32,
-    /// As `wait4` gave it.
+    /// How the command's own process ended, as `wait4` would tell it.
     pub status: AtomicI32,
+    /// What the last wait returned. The kernel writes it before a signal can end the supervisor, so that the
+    /// status of a command is known also if the supervisor was killed on its way back from the wait.
+    pub waited: UnsafeCell<libc::siginfo_t>,
     /// See `step`.
     pub step: AtomicI32,
     /// Why a start failed.
@@ -142,23 +146,23 @@ unsafe extern "C" fn supervise(area: *mut u8) -> ! {
             shared.phase.store(phase::RUNNING, Ordering::Release);
             poke(shared);
         }
-        let mut status: i32 = 0;
         let mut told = true;
         loop {
             // Once the command itself is over, whether others are left is asked first: if none is, our own
             // end tells it.
             let options = if told { 0 } else { libc::WNOHANG as usize };
-            let pid = call(
-                libc::SYS_wait4,
-                usize::MAX,
-                &raw mut status as usize,
-                options | libc::__WALL as usize,
+            let result = call(
+                libc::SYS_waitid,
+                libc::P_ALL as usize,
                 0,
+                shared.waited.get() as usize,
+                options | (libc::WEXITED | libc::__WALL) as usize,
                 0,
             );
+            let pid = if result < 0 { result } else { (*shared.waited.get()).si_pid() as isize };
             if pid == main {
                 if shared.phase.load(Ordering::Relaxed) == phase::RUNNING {
-                    shared.status.store(status, Ordering::Relaxed);
+                    shared.status.store(wait_status(&*shared.waited.get()), Ordering::Relaxed);
                     shared.phase.store(phase::ENDED, Ordering::Release);
                     told = false;
                 }
@@ -169,6 +173,18 @@ unsafe extern "C" fn supervise(area: *mut u8) -> ! {
                 exit(0);
             }
         }
+    }
+}
+
+/// The status of a process that has ended, as `wait4` would tell it.
+#[inline(always)]
+pub fn wait_status(info: &libc::siginfo_t) -> i32 {
+    // SAFETY: a wait filled it.
+    let status = unsafe { info.si_status() };
+    match info.si_code {
+        libc::CLD_EXITED => (status & 0xff) << 8,
+        libc::CLD_DUMPED => status | 0x80,
+        _ => status,
     }
 }
 

@@ -21,14 +21,19 @@ impl Guest {
                 break;
             }
         }
+        let options = libc::WNOHANG | libc::WUNTRACED | libc::__WALL;
         loop {
             let mut status = 0;
             // SAFETY: the status lives for the call.
-            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::__WALL) };
+            let pid = unsafe { libc::waitpid(-1, &mut status, options) };
             if pid <= 0 {
                 break;
             }
-            self.commands.reaped(pid, status, &mut self.context);
+            if libc::WIFSTOPPED(status) {
+                self.commands.stopped(pid);
+            } else {
+                self.commands.reaped(pid, status, &mut self.context);
+            }
         }
         if stop.is_some() {
             // A shutdown that was requested before keeps its reason.

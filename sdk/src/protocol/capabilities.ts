@@ -38,6 +38,8 @@ export const ABILITIES = [
   'suspend',
   /** Files are kept, cloned, rolled back, compared, and moved as archives. */
   'snapshots',
+  /** Snapshots and archives have the extended attributes of files. */
+  'snapshotXattrs',
   /**
    * Processes are kept too, go on in clones, and a sandbox hibernates. Of the default runtime; another may
    * differ.

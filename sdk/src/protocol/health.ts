@@ -12,6 +12,22 @@ export const HealthSchema = z.object({
   sandboxes: z
     .record(z.string(), z.int())
     .describe("Sandboxes by state: those of the caller's project, or for an admin all there are."),
+  resources: z
+    .array(
+      z.object({
+        name: z.enum(['memory', 'disk', 'pids']),
+        level: z.enum(HEALTH_LEVELS),
+        total: z.number(),
+        free: z.number(),
+        warnShare: z.number().describe('The share in use at which the level is `warn`, and room is made.'),
+        criticalShare: z.number().describe('The share in use at which new sandboxes are refused.'),
+      }),
+    )
+    .describe('What the platforms have, in bytes or processes. Those that measure nothing are not in it.'),
+  pool: z
+    .object({ ready: z.int(), wanted: z.int() })
+    .nullable()
+    .describe('The warm pool; null where there is none.'),
   uptimeMs: z.int(),
   eventLoopDelayMs: z
     .number()

@@ -1,5 +1,6 @@
 /** @module The contract of Cay: one file a noun, shared by server, SDK and command line. */
 export * from './audit.ts';
+export * from './bucket.ts';
 export * from './capabilities.ts';
 export * from './command.ts';
 export * from './egress.ts';
@@ -14,6 +15,7 @@ export * from './image.ts';
 export * from './interpreter.ts';
 export * from './key.ts';
 export * from './mount.ts';
+export * from './move.ts';
 export * from './policy.ts';
 export * from './port.ts';
 export * from './project.ts';

@@ -19,3 +19,30 @@ export const ExposedPortSchema = z.object({
     .describe("Given to those who may see the sandbox; never to the preview's visitors."),
 });
 export type ExposedPort = z.infer<typeof ExposedPortSchema>;
+
+/** A port of the server's machine that leads to a port of a sandbox. */
+export const PublishPortSchema = z
+  .object({
+    port: PortSchema.describe('The port inside.'),
+    hostPort: z
+      .int()
+      .min(0)
+      .max(65_535)
+      .default(0)
+      .describe("The port of the server's machine. 0 takes a free one."),
+    address: z
+      .union([z.ipv4(), z.ipv6()])
+      .optional()
+      .describe("The address of the server's machine that it listens on. Absent means the operator's first."),
+  })
+  .strict();
+export type PublishPort = z.infer<typeof PublishPortSchema>;
+export type PublishPortInput = z.input<typeof PublishPortSchema>;
+
+export const PublishedPortSchema = z.object({
+  hostPort: PortSchema,
+  port: PortSchema,
+  address: z.string(),
+  problem: z.string().optional().describe('Why the server that was asked does not listen on it.'),
+});
+export type PublishedPort = z.infer<typeof PublishedPortSchema>;

@@ -4,7 +4,7 @@ import { CommandEndSchema, ExecRequestSchema, PtySizeSchema, SignalSchema } from
 import { FileInfoSchema } from './file.ts';
 import { CayEventSchema } from './event.ts';
 import { KeyRoleSchema, KeySchema } from './key.ts';
-import { ExposedPortSchema, PortSchema, PortVisibilitySchema } from './port.ts';
+import { ExposedPortSchema, PortSchema, PortVisibilitySchema, PublishedPortSchema } from './port.ts';
 import { ProjectSchema } from './project.ts';
 import { QuotaSchema, SomeQuotaSchema } from './quota.ts';
 import { PAUSES } from './sandbox.ts';
@@ -141,6 +141,7 @@ export const ListeningPortSchema = z.object({ port: PortSchema, address: z.strin
 export const PortListSchema = z.object({
   listening: z.array(ListeningPortSchema),
   exposed: z.array(ExposedPortSchema),
+  published: z.array(PublishedPortSchema),
 });
 export type PortList = z.infer<typeof PortListSchema>;
 export const PortEventSchema = ListeningPortSchema.extend({ type: z.enum(['opened', 'closed']) });

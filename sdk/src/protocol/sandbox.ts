@@ -1,8 +1,9 @@
 import { z } from 'zod';
+import { BucketSyncsSchema } from './bucket.ts';
 import { NetworkPolicySchema } from './egress.ts';
 import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
 import { MountsSchema } from './mount.ts';
-import { ExposedPortSchema, PortSchema, PortVisibilitySchema } from './port.ts';
+import { ExposedPortSchema, PortSchema, PortVisibilitySchema, PublishPortSchema } from './port.ts';
 import { RetentionSchema, SnapshotSchema } from './snapshot.ts';
 import { LabelsSchema, LimitsSchema, SandboxSpecSchema, SomeLimitsSchema } from './spec.ts';
 
@@ -66,6 +67,13 @@ export const SandboxNameSchema = z
     'must be 1 to 63 of a-z 0-9 and -, and begin and end with a letter or digit',
   );
 
+/** Sandboxes of a project that have a network in common reach each other by name. */
+export const NetworksSchema = z
+  .array(SandboxNameSchema)
+  .max(8)
+  .refine((names) => new Set(names).size === names.length, 'must not have a name twice')
+  .describe('Named networks. Sandboxes of the project that have one in common reach each other by name.');
+
 /** `pause` takes the cheapest level that keeps processes: hibernated if the runtime can, otherwise frozen. */
 export const OnTimeoutSchema = z.enum(['pause', 'archive', 'stop', 'destroy']);
 export type OnTimeout = z.infer<typeof OnTimeoutSchema>;
@@ -94,6 +102,7 @@ export const SandboxSchema = z.object({
   user: z.string(),
   readOnlyRoot: z.boolean(),
   ports: z.array(ExposedPortSchema),
+  networks: NetworksSchema,
   mounts: MountsSchema,
   incarnation: z.int(),
   uid: z
@@ -155,10 +164,19 @@ export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
     network: NetworkPolicySchema.optional().describe(
       "What it may reach outside. Absent means that of the snapshot, or the operator's default.",
     ),
+    networks: NetworksSchema.default([]),
+    buckets: BucketSyncsSchema.default([]).describe(
+      'Buckets of the project that it has copies of: down before it starts, up at turns and before it ends.',
+    ),
     ports: z
       .array(z.union([PortSchema, z.object({ port: PortSchema, visibility: PortVisibilitySchema }).strict()]))
       .max(64)
       .default([]),
+    publish: z
+      .array(PublishPortSchema)
+      .max(16)
+      .default([])
+      .describe("Ports of the server's machine that lead to ports of the sandbox."),
   })
   .strict();
 export type CreateSandbox = z.infer<typeof CreateSandboxSchema>;
@@ -173,6 +191,7 @@ export const UpdateSandboxSchema = z
     idle: IdlePolicySchema.optional().describe('Replaces the whole policy.'),
     retention: RetentionSchema.optional(),
     onBoot: OnBootSchema.optional(),
+    networks: NetworksSchema.optional(),
   })
   .strict();
 export type UpdateSandbox = z.infer<typeof UpdateSandboxSchema>;

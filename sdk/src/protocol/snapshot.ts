@@ -25,6 +25,8 @@ export const SNAPSHOT_CAUSES = [
   'archive',
   /** It came in as an archive. */
   'import',
+  /** What the sandbox was when it was moved to another platform. */
+  'move',
 ] as const;
 
 export const SnapshotSchema = z.object({

@@ -41,6 +41,7 @@ import { execRoutes } from './rest/exec.ts';
 import { fileChangeRoutes } from './rest/file-changes.ts';
 import { fileRoutes } from './rest/files.ts';
 import { imageRoutes } from './rest/images.ts';
+import { bucketRoutes } from './rest/buckets.ts';
 import { volumeRoutes } from './rest/volumes.ts';
 import { interpreterRoutes } from './rest/interpreter.ts';
 import { keyRoutes } from './rest/keys.ts';
@@ -163,6 +164,7 @@ export function openApi(options: ApiOptions): Api {
     ...buildRoutes(control),
     ...imageRoutes(control),
     ...volumeRoutes(control),
+    ...bucketRoutes(control),
     ...execRoutes(control),
     ...commandRoutes(control),
     ...interpreterRoutes(control),

@@ -85,6 +85,11 @@ export interface StopOptions extends CallScope {
   graceMs?: number;
 }
 
+export interface StatsScope extends CallScope {
+  /** Leaves out what takes more than a moment to find out: it is null. For readings every few seconds. */
+  cheap?: boolean;
+}
+
 /**
  * A Backend makes sandboxes somewhere: on this machine, in Docker, on a cluster, in this process.
  *
@@ -183,7 +188,7 @@ export interface Backend {
   connect(id: SandboxId, scope?: CallScope): Promise<Guest>;
 
   /** What it uses now; a value that the platform does not know is null. Rejects as `connect` does. */
-  stats(id: SandboxId, scope?: CallScope): Promise<Stats>;
+  stats(id: SandboxId, scope?: StatsScope): Promise<Stats>;
 
   /** Ends every process, first by SIGTERM and then by SIGKILL; keeps the files. Rejects `not_found`. */
   stop(id: SandboxId, options?: StopOptions): Promise<Observation>;
@@ -216,5 +221,6 @@ export type {
   Snapshotting,
 } from './abilities/snapshotting.ts';
 export type { Suspending } from './abilities/suspending.ts';
+export type { Sizing } from './abilities/sizing.ts';
 export type { Orphan, Sweeping } from './abilities/sweeping.ts';
 export type { VolumeFacts, VolumeKeeping, VolumeWish } from './abilities/volumes.ts';

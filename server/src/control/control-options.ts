@@ -24,6 +24,8 @@ export interface ControlOptions {
   previewUrl(id: SandboxId, port: number): string;
   /** The store of archived sandboxes. Without it none is archived. Closed with the control plane. */
   archives?: Store;
+  /** Endpoints of buckets, as `host` or `host:port`, that may be in private networks or without TLS. */
+  bucketEndpoints?: readonly string[];
   /** How often sandboxes with an idle policy are checked. Default 2,000. */
   idleLookMs?: number;
   /** What carries connections out of sandboxes. Without it they reach nothing. */
@@ -38,8 +40,13 @@ export interface ControlOptions {
   reconcileMs?: number;
   /** How long a sandbox must be unused before it is paused to make room. Default 30,000. */
   reclaimUnusedMs?: number;
-  /** Where command logs, files for template builds and enforcement reports are kept. */
-  directories: { logs: string; buildFiles: string; enforcement?: string };
+  /**
+   * Where command logs, files for template builds, enforcement reports and the history of stats are kept. Without
+   * a directory there are no reports and there is no history.
+   */
+  directories: { logs: string; buildFiles: string; enforcement?: string; stats?: string };
+  /** How often what sandboxes use is read for the history. Default 15,000. */
+  statsEveryMs?: number;
   /** The version of the server, for reports. */
   version?: string;
 

@@ -34,16 +34,20 @@ import type { Capabilities, Health } from '@cay/sdk/protocol';
 import type { CallScope, Orphan } from '../backends/backend.ts';
 import type { Policy } from '../policy/policy.ts';
 import type { ControlMetrics } from './capacity/control-metrics.ts';
+import type { BucketVerbs } from './buckets/bucket.ts';
 import type { CommandVerbs } from './commands/command.ts';
 import type { NetworkVerbs } from './egress/network.ts';
 import type { EnforcementVerbs } from './enforcement/enforcement.ts';
 import type { EventVerbs } from './events/event-verbs.ts';
 import type { WebhookVerbs } from './events/webhooks/webhook-verbs.ts';
+import type { HostPortVerbs } from './host-ports/host-port.ts';
 import type { ImageVerbs } from './images/image.ts';
 import type { InterpreterVerbs } from './interpreter/interpreter.ts';
 import type { PauseVerbs } from './pausing/pause.ts';
 import type { SandboxVerbs } from './sandboxes/sandbox.ts';
 import type { SecretVerbs } from './secrets/secret.ts';
+import type { StatsVerbs } from './stats/stats.ts';
+import type { MoveVerbs } from './placement/move.ts';
 import type { SnapshotVerbs, TravelVerbs } from './snapshots/snapshot.ts';
 import type { Builds } from './templates/builds/build.ts';
 import type { ToolVerbs } from './tools/tool.ts';
@@ -95,14 +99,24 @@ export interface OperatorVerbs {
 }
 
 export interface Control
-  extends SandboxVerbs, SnapshotVerbs, TravelVerbs, PauseVerbs, TemplateVerbs, OperatorVerbs {
+  extends
+    SandboxVerbs,
+    SnapshotVerbs,
+    TravelVerbs,
+    MoveVerbs,
+    StatsVerbs,
+    PauseVerbs,
+    TemplateVerbs,
+    OperatorVerbs {
   readonly commands: CommandVerbs;
   readonly builds: Builds;
   readonly interpreter: InterpreterVerbs;
   readonly images: ImageVerbs;
   readonly volumes: VolumeVerbs;
+  readonly buckets: BucketVerbs;
   readonly tools: ToolVerbs;
   readonly network: NetworkVerbs;
+  readonly hostPorts: HostPortVerbs;
   readonly secrets: SecretVerbs;
   readonly enforcement: EnforcementVerbs;
   readonly events: EventVerbs;

@@ -8,6 +8,10 @@ import { openHistogram, type Histogram } from '../lib/histogram.ts';
 import { policyFacts } from '../policy/policy.ts';
 import { openArchiving } from './pausing/archive.ts';
 import { PRESSURE_DEFAULTS } from './capacity/pressure.ts';
+import { bucketVerbs } from './buckets/bucket-verbs.ts';
+import { openProjectBuckets } from './buckets/project-buckets.ts';
+import { openSyncing } from './buckets/syncing.ts';
+import { writesBuckets } from './buckets/writes-buckets.ts';
 import { controlMetrics } from './capacity/control-metrics.ts';
 import { watchHealth } from './capacity/health.ts';
 import { openRelief } from './capacity/relief.ts';
@@ -22,6 +26,7 @@ import { openNetworkVerbs } from './egress/network-verbs.ts';
 import { eventVerbs } from './events/event-verbs.ts';
 import { webhookVerbs } from './events/webhooks/webhook-verbs.ts';
 import { openWebhooks, type Webhooks } from './events/webhooks/webhooks.ts';
+import { openHostPorts } from './host-ports/open-host-ports.ts';
 import { imageVerbs } from './images/image-verbs.ts';
 import { shareImages } from './images/share-images.ts';
 import { openInterpreter } from './interpreter/open-interpreter.ts';
@@ -62,6 +67,10 @@ import { openForkChildren } from './snapshots/fork-children.ts';
 import { forkVerb } from './snapshots/fork.ts';
 import { importVerb } from './snapshots/import-snapshot.ts';
 import { openRetaining } from './snapshots/retention.ts';
+import { openStatRings } from './stats/stat-rings.ts';
+import { openStatSampler } from './stats/stat-sampler.ts';
+import { statsReader, statsVerbs } from './stats/stats-verbs.ts';
+import { openMoving } from './placement/move-sandbox.ts';
 import { openRollingBack } from './snapshots/rollback.ts';
 import { openSnapshotRegistry } from './snapshots/snapshot-registry.ts';
 import { snapshotVerbs } from './snapshots/snapshot-verbs.ts';
@@ -75,6 +84,10 @@ import { volumeVerbs } from './volumes/volume-verbs.ts';
 
 export type { Control } from './control.ts';
 export type { ControlOptions } from './control-options.ts';
+
+/** Two hours of history for each sandbox, in 42 KB. */
+const STATS_EVERY_MS = 15_000;
+const STATS_SLOTS = 480;
 
 export async function openControl(options: ControlOptions): Promise<Control> {
   const closing = new AbortController();
@@ -107,7 +120,9 @@ function buildParts(core: Core, options: ControlOptions) {
     onError,
   });
   const state = openStateRecorder({ ...core, expiry });
-  const starter = openStarter({ ...core, state });
+  const projectBuckets = openProjectBuckets({ ...core, endpoints: new Set(options.bucketEndpoints) });
+  const syncing = openSyncing({ ...core, projectBuckets });
+  const starter = openStarter({ ...core, state, syncing });
   const maker = openMaker({ ...core, starter, state });
   const stopper = openStopper({ ...core, state });
   const registry = openSnapshotRegistry({ ...core, maker });
@@ -118,7 +133,14 @@ function buildParts(core: Core, options: ControlOptions) {
   const levels = openPauseLevels({ ...core, archiving, state, waker });
   const pausing = openPausing({ ...core, levels, waker });
   const idleDetector = openIdleDetector(core);
-  const idling = openIdling({ ...core, destroyer, idleDetector, pausing, checkEveryMs: options.idleLookMs });
+  const beforeRemoval = writesBuckets(destroyer, syncing, waker);
+  const idling = openIdling({
+    ...core,
+    destroyer: beforeRemoval,
+    idleDetector,
+    pausing,
+    checkEveryMs: options.idleLookMs,
+  });
   const relief = openRelief({ ...core, idleDetector, pausing, unusedMs: options.reclaimUnusedMs });
 
   const settler = openSettler({ ...core, starter, state });
@@ -126,14 +148,38 @@ function buildParts(core: Core, options: ControlOptions) {
   const retention = openRetaining({ ...core, registry });
   const resizing = openResizing({ ...core, settler });
   const rollingBack = openRollingBack({ ...core, registry, retention, settler, state, waker });
+  const moving = openMoving({ ...core, registry, starter, state, waker });
   const forkChildren = openForkChildren({ ...core, destroyer, maker, registry });
   const planning = openPlanning({ ...core, registry });
   const guestAccess = openGuestAccess({ ...core, maker, waker });
-  const network = openNetworkVerbs(core);
+  const ports = portVerbs({ ...core, guestAccess });
+  const { previewConnection } = ports;
+  const hostPorts = openHostPorts({ ...core, guestAccess, previewConnection });
+  const network = openNetworkVerbs({
+    ...core,
+    guestAccess,
+    shared: options.leases !== undefined,
+  });
   const secrets = openSecretVerbs(core);
   const health = watchHealth({ ...core, errors: core.recentErrors, now: clock.now });
+  const { stats: statsDirectory } = options.directories;
+  const rings =
+    statsDirectory === undefined
+      ? undefined
+      : openStatRings({
+          directory: statsDirectory,
+          intervalMs: options.statsEveryMs ?? STATS_EVERY_MS,
+          slots: STATS_SLOTS,
+        });
+  const sampler = rings && openStatSampler({ ...core, rings, read: statsReader(core) });
   /** What has to stop before the rest of the control plane. */
-  const closers: { close(): Promise<void> }[] = [core.commandLogs, network, secrets];
+  const closers: { close(): Promise<void> }[] = [
+    core.commandLogs,
+    hostPorts,
+    network,
+    secrets,
+    ...(sampler ? [sampler] : []),
+  ];
   return {
     ...core,
     closers,
@@ -144,22 +190,29 @@ function buildParts(core: Core, options: ControlOptions) {
     forkChildren,
     guestAccess,
     health,
+    hostPorts,
     idling,
     maker,
+    moving,
     network,
     pausing,
     planning,
+    projectBuckets,
+    ports,
     reconciling,
     registry,
     relief,
     resizing,
     retention,
+    rings,
     rollingBack,
+    sampler,
     secrets,
     settler,
     starter,
     state,
     stopper,
+    syncing,
     waker,
   };
 }
@@ -194,7 +247,9 @@ async function start(
   parts.retention.start();
   parts.idling.start();
   parts.reconciling.start();
+  parts.sampler?.start();
   await parts.commandLogs.start();
+  await parts.hostPorts.start();
   if (reclaim) parts.relief.start();
 }
 
@@ -212,6 +267,7 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
   const control = {
     policy,
     network: parts.network.verbs,
+    hostPorts: parts.hostPorts.verbs,
     secrets: parts.secrets.verbs,
     ...sandboxCalls(parts),
     ...snapshotVerbs(parts),
@@ -219,12 +275,15 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     ...compareVerb(parts),
     ...forkVerb(parts),
     rollback: parts.rollingBack.rollback,
+    ...statsVerbs(parts),
+    move: parts.moving.move,
     pause: pausing.pause,
     resume: pausing.resume,
     lease: pausing.lease,
     ...templateVerbs(parts),
     images: imageVerbs(parts),
     volumes: volumeVerbs(parts),
+    buckets: bucketVerbs(parts),
     ...(await tenantVerbs({ ...parts, webhooks })),
     ...operatorVerbs({ ...parts, webhooks }, options),
   };
@@ -254,9 +313,8 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
 
 /** Sandboxes and the commands in them. */
 function sandboxCalls(parts: Parts) {
-  const { activity, backend, commandLogs, guestAccess, lookup, onError, quota, records } = parts;
+  const { activity, backend, commandLogs, guestAccess, lookup, onError, ports, quota, records } = parts;
   const ofSandboxes = sandboxVerbs(parts);
-  const ports = portVerbs(parts);
   const { create } = createVerb({ ...parts, start: ofSandboxes.start });
   return {
     ...ofSandboxes,

@@ -7,6 +7,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { sandboxRow } from '../../../test/conformance/records-rows.ts';
 import { postgresMissing, startPostgres, type TestPostgres } from '../../../test/support/postgres.ts';
 import type { Backend } from '../backends/backend.ts';
+import type { StartedEgress } from '../egress/start-egress.ts';
+import { testStartedEgress } from '../egress/testing/test-started-egress.ts';
 import { ignoreFailure } from '../lib/in-background.ts';
 import { openServerLeases } from '../records/leases/server-leases.ts';
 import { openRecords } from '../records/open-records.ts';
@@ -40,7 +42,12 @@ describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () 
   });
 
   /** A server with a data directory of its own, or of an earlier one. */
-  async function server(name: string, on: Backend = backend, through = (all: Records) => all) {
+  async function server(
+    name: string,
+    on: Backend = backend,
+    through = (all: Records) => all,
+    egress?: StartedEgress,
+  ) {
     const errors: unknown[] = [];
     const onError = (error: unknown) => void errors.push(error);
     const own = mkdtempSync(join(directory, `${name}-`));
@@ -57,6 +64,7 @@ describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () 
       backend: on,
       records: through(records),
       leases: leases!,
+      ...(egress && { egress }),
       previewUrl: (id, port) => `http://${port}-${id}.localhost/`,
       directories: { logs: join(own, 'logs'), buildFiles: join(own, 'build-files') },
       onError,
@@ -95,6 +103,35 @@ describe.skipIf(missing !== undefined)('servers on one PostgreSQL database', () 
       .toContain('sandbox.removed');
     expect(await records.events.verify()).toMatchObject({ ok: true });
     expect(errors).toEqual([]);
+  });
+
+  it('follow each other in network policies and named networks within a second or two', async () => {
+    using first = await testStartedEgress();
+    using second = await testStartedEgress();
+    const same = (all: Records) => all;
+    const one = await server('one', backend, same, first);
+    const two = await server('two', backend, same, second);
+    const { principal } = one;
+    const [a, b] = [
+      (await one.control.create(principal, asked({ name: 'a', networks: ['team'] }))).sandbox,
+      (await one.control.create(principal, asked({ name: 'b', networks: ['team'] }))).sandbox,
+    ];
+    const policyThere = () => second.engine.policies.get(a.id)?.[0];
+    await expect.poll(policyThere, { timeout: 5000 }).toBe('packages');
+    await expect.poll(async () => (await second.engine.lookup(a.id, { name: 'b' })).kind).toBe('address');
+    await one.control.network.set(principal, a.id, 'none');
+    await expect.poll(policyThere, { timeout: 5000 }).toBe('none');
+    await two.control.network.set(principal, a.id, { allow: ['example.org'] });
+    await expect.poll(() => first.engine.policies.get(a.id)?.[0]).toEqual({ allow: ['example.org'] });
+    await one.control.projects.update(principal, 'default', { network: 'none' });
+    await expect.poll(() => second.engine.policies.get(a.id)?.[1], { timeout: 5000 }).toBe('none');
+    await one.control.update(principal, b.id, { networks: [] });
+    await expect
+      .poll(async () => (await second.engine.lookup(a.id, { name: 'b' })).kind, { timeout: 5000 })
+      .toBe('absent');
+    await one.control.remove(principal, a.id);
+    await expect.poll(policyThere, { timeout: 5000 }).toBeUndefined();
+    expect([...one.errors, ...two.errors]).toEqual([]);
   });
 
   it('make one sandbox for one idempotency key and for one name, whichever of them is asked', async () => {

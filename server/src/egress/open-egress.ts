@@ -22,10 +22,12 @@ import { projectCarriage } from './carrier/project-carriage.ts';
 import type { CarryLimits } from './carrier/project-connections.ts';
 import type { UpstreamProxy } from './carrier/upstream-proxy.ts';
 import type { Egress, EgressLookupAnswer, EgressTarget } from './egress.ts';
+import { PeerConnection } from './carrier/peer-connection.ts';
 import { openHttp1Proxy } from './http/http1-proxy.ts';
 import { openHttp2Proxy } from './http/http2-proxy.ts';
 import { compilePolicy, type Layer } from './policy/compile-policy.ts';
 import { decideName, type KnownAddress } from './policy/decide.ts';
+import { type Member, type PeerAccess, Peers } from './peers.ts';
 import { canonicalAddress } from './rules/network.ts';
 import { normalizeName } from './rules/parse-name.ts';
 import { type Ask, type Grant, SandboxEgress } from './sandbox-egress.ts';
@@ -51,6 +53,8 @@ export interface EgressOptions {
   readonly sshHostKey?: string | undefined;
   /** The secrets of a sandbox. Called for each request; it must be quick. */
   readonly secrets?: ((sandbox: SandboxId) => readonly BrokeredSecret[]) | undefined;
+  /** How sandboxes of one named network are reached. Without it they do not reach each other. */
+  readonly peers?: PeerAccess | undefined;
   /** Who is asked about attempts that a policy neither allows nor denies. Without it they are denied. */
   readonly ask?: Ask | undefined;
   /** Called with every attempt that has ended. It must not throw. */
@@ -78,6 +82,10 @@ export interface OpenedEgress extends Egress {
     get(sandbox: SandboxId): readonly NetworkPolicy[] | undefined;
     /** Forgets a sandbox. Nothing of it is carried any more. */
     remove(sandbox: SandboxId): void;
+  };
+  readonly networks: {
+    /** Sets the named networks of a sandbox. It holds at once; connections between two that share none are cut. */
+    set(sandbox: SandboxId, member: Member): void;
   };
   readonly projects: {
     /** Sets what the connections of a project may take. It holds at once. */
@@ -135,6 +143,7 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     secrets,
     broker: putSecrets,
   };
+  const peers = new Peers();
   const stages = new Map<SandboxId, Engine>();
   const sandboxes = new Map<SandboxId, SandboxEgress>();
   const given = new Map<SandboxId, readonly NetworkPolicy[]>();
@@ -164,12 +173,18 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     const sandbox = sandboxes.get(id);
     if (sandbox) carriage.leave(sandbox.project);
     sandboxes.delete(id);
+    if (peers.remove(id)) recheckAll();
     given.delete(id);
     lookups.delete(id);
     stages.delete(id);
     for (const connection of [...(sandbox?.connections ?? [])]) connection.cut(denial);
     // What has just begun finds no policy.
     sandbox?.setLayers([]);
+  }
+
+  /** Members come and go rarely. */
+  function recheckAll(): void {
+    for (const sandbox of sandboxes.values()) sandbox.recheck();
   }
 
   return {
@@ -198,6 +213,11 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
       },
       get: (id) => given.get(id),
       remove: (id) => remove(id, new Denial('no_policy', 'The sandbox is being removed')),
+    },
+    networks: {
+      set(id, member) {
+        if (peers.set(id, member)) recheckAll();
+      },
     },
     projects: carriage,
     grant(id, rule, expiresAt) {
@@ -231,14 +251,16 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     },
     async lookup(id, query) {
       const sandbox = sandboxes.get(id);
+      if (!sandbox || !lookups.get(id)!.add(1, LOOKUPS_PER_MINUTE)) return { kind: 'absent' };
+      const peer = options.peers && peers.find(id, query.name);
+      if (peer) return { kind: 'address', ports: await options.peers.ports(peer.id), anyPort: true };
       const name = normalizeName(query.name);
-      if (!sandbox || name === undefined || !lookups.get(id)!.add(1, LOOKUPS_PER_MINUTE))
-        return { kind: 'absent' };
-      return answerLookup(sandbox, name);
+      return name === undefined ? { kind: 'absent' } : answerLookup(sandbox, name);
     },
     connect(id, target, stream) {
       const sandbox = sandboxes.get(id);
-      const checked = checkTarget(target);
+      const peer = target.name !== undefined && options.peers && peers.find(id, target.name);
+      const checked = checkTarget(target, peer !== undefined);
       // A stream whose guest goes away must not end the server.
       stream.duplex.on('error', () => {});
       if (!sandbox) {
@@ -252,6 +274,18 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
       // Those that wait for an explanation are not counted as connections; they are bounded all the same.
       if (sandbox.connections.size >= 2 * (sandbox.budget.limits.connections ?? 512)) {
         stream.refuse(new Denial('limit', 'Too many connections are open').toError());
+        return;
+      }
+      if (peer) {
+        const find = () => peers.find(id, target.name!);
+        const { port, process } = checked;
+        const connection = new PeerConnection(
+          engine,
+          sandbox,
+          { name: target.name!, port, process, find },
+          stream,
+        );
+        connection.carry(options.peers!).catch(() => stream.duplex.destroy());
         return;
       }
       // It reports its failures itself.
@@ -288,11 +322,14 @@ function answerLookup(sandbox: SandboxEgress, name: string): EgressLookupAnswer 
   return { kind: 'address', ports: open, ...(anyPort && { anyPort }) };
 }
 
-function checkTarget({ name, address, port, process }: EgressTarget): ConnectionTarget | undefined {
+function checkTarget(
+  { name, address, port, process }: EgressTarget,
+  isPeer: boolean,
+): ConnectionTarget | undefined {
   if (!Number.isInteger(port) || port < 1 || port > 65_535) return undefined;
   const shown = process?.slice(0, 256);
   if (name !== undefined) {
-    const normal = normalizeName(name);
+    const normal = isPeer ? name : normalizeName(name);
     return normal === undefined ? undefined : { name: normal, address: undefined, port, process: shown };
   }
   const canonical = address === undefined ? undefined : canonicalAddress(address);

@@ -9,6 +9,7 @@ import type { SealedBox } from '../lib/sealed-box.ts';
 import type { BrokeredSecret } from './broker/broker.ts';
 import { type EgressOptions, openEgress, type OpenedEgress } from './open-egress.ts';
 import { compilePolicy } from './policy/compile-policy.ts';
+import type { PeerAccess } from './peers.ts';
 import type { Ask } from './sandbox-egress.ts';
 import { sshHostKey } from './ssh/host-key.ts';
 import { type AuthorityStore, storedAuthority } from './tls/stored-authority.ts';
@@ -16,6 +17,8 @@ import { type AuthorityStore, storedAuthority } from './tls/stored-authority.ts'
 export interface EgressListeners {
   onAttempt(attempt: EgressAttempt): void;
   ask: Ask;
+  /** How sandboxes of one named network are reached. */
+  peers: PeerAccess;
   /** The secrets that may be put on requests of a sandbox. */
   secrets: (id: SandboxId) => readonly BrokeredSecret[];
 }
@@ -36,7 +39,7 @@ export interface StartedEgress {
 
 export interface StartEgressOptions extends Omit<
   EgressOptions,
-  'authority' | 'sshHostKey' | 'ask' | 'onAttempt' | 'secrets'
+  'authority' | 'sshHostKey' | 'ask' | 'onAttempt' | 'peers' | 'secrets'
 > {
   /** Where the authority is kept, sealed. No other server may start with the same file at the same time. */
   readonly authorityFile: string;
@@ -60,6 +63,13 @@ export async function startEgress(options: StartEgressOptions): Promise<StartedE
     sshHostKey: ssh.privateKey,
     secrets: (id) => listeners?.secrets(id) ?? [],
     onAttempt: (attempt) => listeners?.onAttempt(attempt),
+    peers: {
+      ports: async (id) => listeners?.peers.ports(id) ?? [],
+      async connect(id, port, signal) {
+        if (!listeners) throw new Error('the server has just started');
+        return listeners.peers.connect(id, port, signal);
+      },
+    },
     ask: async (approval) => (listeners ? listeners.ask(approval) : 'deny'),
   });
   return {

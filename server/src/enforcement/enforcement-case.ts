@@ -5,13 +5,23 @@
  * what the target saw. `blocked` and `works` are as they have to be, `open` is a wall that does not hold, `broken`
  * is something allowed that does not work, and `skipped` was not tried.
  */
-import type { EnforcementCase as CaseRecord } from '@cay/sdk/protocol';
+import type { EnforcementCase as CaseRecord, NetworkPolicy, SandboxId } from '@cay/sdk/protocol';
 import type { Prober } from './prober.ts';
 import type { Target } from './target.ts';
 
 export interface Outcome {
   readonly state: CaseRecord['state'];
   readonly detail: string;
+}
+
+/** The network that stands for the internet while a report is made. */
+export interface ReportNetwork {
+  /** Another policy while the work lasts; `undefined` is none at all. */
+  during(policy: NetworkPolicy | undefined, work: () => Promise<void>): Promise<void>;
+  /** The names that were looked up outside so far. */
+  resolved(): readonly string[];
+  /** A sandbox of another project, which is in a network of the same name. */
+  readonly neighbour: SandboxId;
 }
 
 export interface CaseWorld {
@@ -23,6 +33,8 @@ export interface CaseWorld {
   readonly kernel: 'shared' | 'own';
   /** Whether the server carries connections out. Without it cases that need a name are skipped. */
   readonly carries: boolean;
+  /** Absent where it carries nothing. */
+  readonly network: ReportNetwork | undefined;
   /** Stands for the secret `TOKEN`, which belongs to `vault.report.example` alone. */
   readonly placeholder: string;
   /** A directory inside that the user may write to. */

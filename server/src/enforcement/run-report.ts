@@ -2,16 +2,11 @@
 import { randomBytes } from 'node:crypto';
 import { rm, writeFile } from 'node:fs/promises';
 import { release } from 'node:os';
-import type {
-  EnforcementCase as CaseRecord,
-  EnforcementReport,
-  NetworkPolicy,
-  SandboxId,
-} from '@cay/sdk/protocol';
+import type { EnforcementCase as CaseRecord, EnforcementReport, SandboxId } from '@cay/sdk/protocol';
 import type { OpenedEgress } from '../egress/open-egress.ts';
 import type { Guest } from '../guest/guest.ts';
-import { addressKind } from '../lib/address-kind.ts';
 import { withTimeout } from '../lib/timeout.ts';
+import { CARRIER } from './cases/carrier.ts';
 import { DIRECT } from './cases/direct.ts';
 import { HTTP } from './cases/http.ts';
 import { KERNEL } from './cases/kernel.ts';
@@ -21,7 +16,8 @@ import { SECRETS } from './cases/secrets.ts';
 import { TLS } from './cases/tls.ts';
 import { broken, type CaseWorld, type EnforcementCase, type Outcome } from './enforcement-case.ts';
 import { openProber } from './prober.ts';
-import { openTarget, type Target } from './target.ts';
+import { openNetwork } from './report-network.ts';
+import { openTarget } from './target.ts';
 
 /** In this order: what may end processes inside comes last. */
 export const CASES: readonly EnforcementCase[] = [
@@ -30,6 +26,7 @@ export const CASES: readonly EnforcementCase[] = [
   ...TLS,
   ...HTTP,
   ...SECRETS,
+  ...CARRIER,
   ...KERNEL,
   ...LIMITS,
 ];
@@ -57,7 +54,7 @@ export async function runReport(request: ReportRequest): Promise<EnforcementRepo
   const target = await openTarget();
   const canary = `/tmp/${target.abstract}`;
   const placeholder = `cay-placeholder-${randomBytes(18).toString('hex')}`;
-  if (egress) stageNetwork(egress, sandbox, target, placeholder);
+  const network = egress && openNetwork(egress, sandbox, target, placeholder);
   const probe = await openProber(guest, directory);
   try {
     await writeFile(canary, 'of the host\n', { mode: 0o644 });
@@ -68,6 +65,7 @@ export async function runReport(request: ReportRequest): Promise<EnforcementRepo
       limits,
       kernel: inside.includes(release()) ? 'shared' : 'own',
       carries: egress !== undefined,
+      network,
       placeholder,
       directory,
     };
@@ -92,6 +90,7 @@ export async function runReport(request: ReportRequest): Promise<EnforcementRepo
     };
   } finally {
     await probe.close();
+    network?.close();
     await target.close();
     await rm(canary, { force: true });
   }
@@ -114,48 +113,4 @@ async function tried(one: EnforcementCase, world: CaseWorld): Promise<CaseRecord
     detail: outcome.detail.replace(/[^\x20-\x7e]/g, '?').slice(0, MAX_DETAIL),
     ms: Math.round(performance.now() - from),
   };
-}
-
-/** Names that lead to the target or to where no name may lead, and the policy that the cases are about. */
-function stageNetwork(egress: OpenedEgress, sandbox: SandboxId, target: Target, placeholder: string): void {
-  const { port, address } = target;
-  const special: Record<string, string[]> = {
-    'to-loopback': ['127.0.0.1'],
-    'to-loopback6': ['::1'],
-    'to-own': [target.own[0] ?? '10.0.0.1'],
-    'to-metadata': ['169.254.169.254'],
-    'to-private': ['10.0.0.1'],
-    'to-mapped': ['::ffff:7f00:1'],
-    'to-unspecified': ['0.0.0.0'],
-  };
-  let flips = 0;
-  egress.stage(sandbox, {
-    trusted: [target.certificate],
-    timeouts: { connectMs: 2000, firstBytesMs: 3000 },
-    secrets: () => [{ name: 'TOKEN', placeholder, value: `secret-${placeholder}` }],
-    classify: (one) => ({
-      address: one,
-      kind: one === address ? 'public' : addressKind(one),
-      own: target.own.includes(one),
-    }),
-    resolver: {
-      async resolve(name) {
-        const label = name.replace(/\.report\.example$/, '');
-        if (label === 'flip') return flips++ === 0 ? [address] : ['127.0.0.1'];
-        return special[label] ?? [address];
-      },
-    },
-  });
-  const names = ['web', 'flip', ...Object.keys(special)].map((label) => `${label}.report.example:${port}`);
-  const policy: NetworkPolicy = {
-    base: 'none',
-    allow: [
-      ...names,
-      `*.wild.report.example:${port}`,
-      { to: `api.report.example:${port}`, methods: ['GET'], paths: ['/open'] },
-      { to: `vault.report.example:${port}`, put: { as: 'placeholder', secret: 'TOKEN' } },
-    ],
-    deny: [`denied.wild.report.example:${port}`],
-  };
-  egress.policies.set(sandbox, [policy, 'public']);
 }

@@ -124,7 +124,7 @@ function allProtocols(authority: Authority, note: (text: string) => void): (sock
     request.on('data', (chunk: string) => note(`body ${chunk}`));
     request.on('error', () => {});
     if (url?.startsWith('/bomb')) {
-      bomb ??= gzipSync(Buffer.alloc(64 * 1024 * 1024));
+      bomb ??= gzipSync(Buffer.alloc(16 * 1024 * 1024));
       response.writeHead(200, { 'content-encoding': 'gzip', 'content-length': bomb.length });
       return void response.end(bomb);
     }
@@ -167,6 +167,8 @@ function allProtocols(authority: Authority, note: (text: string) => void): (sock
       } else if (/^[A-Z]{3,8} /.test(text) && !text.startsWith('RAW ')) {
         socket.unshift(first);
         (text.startsWith('PRI ') ? http2 : http).emit('connection', socket);
+        // HTTP/1 waits for a socket that somebody has paused.
+        if (!text.startsWith('PRI ')) socket.resume();
       } else {
         const echo = (chunk: Buffer) => {
           if (chunk !== first) note(`raw ${chunk.toString('latin1')}`);

@@ -13,8 +13,11 @@ export interface JsonRecords<I extends string, R extends { id: I }> {
   readonly dir: string;
   readonly all: ReadonlyMap<I, R>;
   get(id: I): R | undefined;
-  /** Rejects `resource_exhausted` when the disk is full. */
-  save(record: R): Promise<void>;
+  /**
+   * Rejects `resource_exhausted` when the disk is full. With `undoable` a power loss may undo it: for an intent
+   * whose beginnings a power loss undoes too.
+   */
+  save(record: R, options?: { undoable?: boolean }): Promise<void>;
   /**
    * Of what has happened and cannot be written now: it counts from here on, and goes to the disk with the
    * next `save`.
@@ -67,9 +70,11 @@ export async function openJsonRecords<I extends string, R extends { id: I }>(
     dir,
     all,
     get: (id) => all.get(id),
-    async save(record) {
+    async save(record, { undoable = false } = {}) {
       try {
-        await writeFileAtomic(join(dir, `${record.id}.json`), JSON.stringify(toDisk(record)));
+        await writeFileAtomic(join(dir, `${record.id}.json`), JSON.stringify(toDisk(record)), {
+          powerLoss: undoable ? 'undo' : 'nothing',
+        });
       } catch (error) {
         if (!isDiskFull(error)) throw error;
         throw new CayError('resource_exhausted', `Cannot record ${noun} "${record.id}": the disk is full`, {

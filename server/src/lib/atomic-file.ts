@@ -4,25 +4,33 @@ import { dirname } from 'node:path';
 let counter = 0;
 
 /**
- * Replaces a file atomically: a reader, also after a crash at any moment, finds the old content or the new.
+ * What a power loss may do to a file that was just written, if anything: `nothing`, `undo` (the old content or the
+ * new is there), or `anything`. A crash of this process does nothing to it in any case.
+ */
+export type PowerLoss = 'nothing' | 'undo' | 'anything';
+
+/**
+ * Replaces a file atomically: a reader, also after a crash at any moment, finds the old content or the new. To
+ * wait for the disk takes longer than all else; `powerLoss` says what need not be waited for.
  */
 export async function writeFileAtomic(
   path: string,
   content: string,
-  options: { mode?: number } = {},
+  options: { mode?: number; powerLoss?: PowerLoss } = {},
 ): Promise<void> {
+  const { powerLoss = 'nothing' } = options;
   const temporary = `${path}.${process.pid}-${++counter}.tmp`;
   try {
     const file = await open(temporary, 'wx', options.mode ?? 0o600);
     try {
       await file.writeFile(content);
-      await file.datasync();
+      if (powerLoss !== 'anything') await file.datasync();
     } finally {
       await file.close();
     }
     await rename(temporary, path);
     // Makes the rename durable.
-    await syncDirectory(dirname(path));
+    if (powerLoss === 'nothing') await syncDirectory(dirname(path));
   } catch (error) {
     await rm(temporary, { force: true });
     throw error;

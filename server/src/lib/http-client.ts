@@ -1,6 +1,7 @@
 /** What clients of HTTP APIs that we speak ourselves have in common. */
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 
 /** Several values are several pairs. */
 export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
@@ -11,16 +12,36 @@ export interface Answered {
   socket?: Duplex;
 }
 
-/** Sends the body. Resolves with the head of the answer, whatever its status; rejects with what went wrong. */
-export function answerTo(request: ClientRequest, content?: Uint8Array): Promise<Answered> {
+/**
+ * Sends the body, at once or as it comes. Resolves with the head of the answer, whatever its status; rejects with
+ * what went wrong. If the source of a body fails, the request is aborted and that failure is the reason.
+ */
+export function answerTo(
+  request: ClientRequest,
+  content?: Uint8Array | AsyncIterable<Uint8Array>,
+): Promise<Answered> {
   const { promise, resolve, reject } = Promise.withResolvers<Answered>();
   request.on('response', (answer) => resolve({ answer }));
   request.on('upgrade', (answer, socket, head) => {
     if (head.length > 0) socket.unshift(head);
     resolve({ answer, socket });
   });
-  request.on('error', reject);
-  request.end(content);
+  if (content === undefined || content instanceof Uint8Array) {
+    request.on('error', reject);
+    request.end(content);
+    return promise;
+  }
+  // A server may answer before it has read everything; then it has closed the connection, and its answer counts.
+  let failure: unknown;
+  const source = (async function* () {
+    try {
+      yield* content;
+    } catch (error) {
+      failure = error;
+      throw error;
+    }
+  })();
+  pipeline(source, request).catch((error: unknown) => reject(failure ?? error));
   return promise;
 }
 

@@ -4,7 +4,9 @@
  * Output is kept up to a bound and discarded beyond it. An exit code other than 0, a signal, the timeout and
  * an aborted signal reject with a `RunError` that has the output so far.
  */
-import { spawn } from 'node:child_process';
+import { launchDirectly } from './launch-directly.ts';
+import type { LaunchEnd } from './launcher.ts';
+import { sharedLauncher } from './shared-launcher.ts';
 
 export interface RunOptions {
   cwd?: string;
@@ -52,85 +54,61 @@ export class RunError extends Error {
   }
 }
 
-export function run(file: string, args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
-  const { promise, resolve, reject } = Promise.withResolvers<RunResult>();
-  const stdout = boundedText(options.keepBytes ?? 65_536);
-  const stderr = boundedText(options.keepBytes ?? 65_536);
+export async function run(
+  file: string,
+  args: readonly string[],
+  options: RunOptions = {},
+): Promise<RunResult> {
+  const { timeoutMs, signal, keepBytes = 65_536, env = process.env, cwd, stdin, silent } = options;
+  if (signal?.aborted) throw failure(file, 'aborted', 'was not started: aborted');
+  const request = { argv: [file, ...args], cwd, env, keepBytes, stdin, silent };
+  const { ended, kill } = sharedLauncher()?.launch(request) ?? launchDirectly(request);
+
   let stopped: 'timeout' | 'aborted' | undefined;
-
-  const fail = (
-    reason: RunError['reason'],
-    why: string,
-    exitCode: number | null = null,
-    cause?: NodeJS.ErrnoException,
-  ) => {
-    const words = stderr.text().trim() || stdout.text().trim();
-    const message = `"${file}" ${why}${words === '' ? '' : `: ${words}`}`;
-    reject(
-      new RunError(
-        message,
-        { stdout: stdout.text(), stderr: stderr.text(), exitCode, errno: cause?.code, reason },
-        cause,
-      ),
-    );
-  };
-  if (options.signal?.aborted) {
-    fail('aborted', 'was not started: aborted');
-    return promise;
-  }
-
-  const pipe = options.silent ? 'ignore' : 'pipe';
-  const child = spawn(file, args, {
-    cwd: options.cwd,
-    env: options.env,
-    stdio: [options.stdin === undefined ? 'ignore' : 'pipe', pipe, pipe],
-  });
   const stop = (reason: 'timeout' | 'aborted') => {
     stopped ??= reason;
-    child.kill('SIGKILL');
-    // A grandchild may hold the pipes open; the caller must not wait for it.
-    child.stdout?.destroy();
-    child.stderr?.destroy();
+    kill();
   };
   const onAbort = () => stop('aborted');
-  const timer =
-    options.timeoutMs === undefined ? undefined : setTimeout(() => stop('timeout'), options.timeoutMs);
-  options.signal?.addEventListener('abort', onAbort, { once: true });
-  const settle = () => {
+  const timer = timeoutMs === undefined ? undefined : setTimeout(() => stop('timeout'), timeoutMs);
+  signal?.addEventListener('abort', onAbort, { once: true });
+  let end: LaunchEnd;
+  try {
+    end = await ended;
+  } catch (error) {
+    throw failure(file, 'signal', `was not seen to end (${(error as Error).message})`, undefined, error);
+  } finally {
     clearTimeout(timer);
-    options.signal?.removeEventListener('abort', onAbort);
-  };
-
-  child.stdout?.on('data', stdout.add);
-  child.stderr?.on('data', stderr.add);
-  // Not reading all input is no failure by itself; the exit code decides.
-  child.stdin?.on('error', () => {});
-  child.stdin?.end(options.stdin);
-  child.on('error', (error: NodeJS.ErrnoException) => {
-    if (child.pid !== undefined) return;
-    settle();
-    fail('spawn', `cannot be started (${error.code ?? error.message})`, null, error);
-  });
-  child.on('close', (code, signal) => {
-    settle();
-    if (stopped === 'timeout') fail('timeout', `did not end within ${options.timeoutMs} ms`);
-    else if (stopped === 'aborted') fail('aborted', 'was aborted');
-    else if (code === 0) resolve({ stdout: stdout.text(), stderr: stderr.text() });
-    else if (signal) fail('signal', `was ended by ${signal}`);
-    else fail('exit', `exited with ${code}`, code);
-  });
-  return promise;
+    signal?.removeEventListener('abort', onAbort);
+  }
+  if (end.kind === 'notStarted') throw failure(file, 'spawn', `cannot be started (${end.errno})`, end);
+  if (stopped === 'timeout') throw failure(file, 'timeout', `did not end within ${timeoutMs} ms`, end);
+  if (stopped === 'aborted') throw failure(file, 'aborted', 'was aborted', end);
+  if (end.kind === 'signalled') throw failure(file, 'signal', `was ended by ${end.signal}`, end);
+  if (end.code !== 0) throw failure(file, 'exit', `exited with ${end.code}`, end);
+  return { stdout: end.stdout.toString(), stderr: end.stderr.toString() };
 }
 
-function boundedText(limit: number) {
-  const chunks: Buffer[] = [];
-  let room = limit;
-  return {
-    add: (chunk: Buffer) => {
-      if (room <= 0) return;
-      chunks.push(chunk.subarray(0, room));
-      room -= chunk.length;
+function failure(
+  file: string,
+  reason: RunError['reason'],
+  why: string,
+  end?: LaunchEnd,
+  cause?: unknown,
+): RunError {
+  const ran = end === undefined || end.kind === 'notStarted' ? undefined : end;
+  const stdout = ran?.stdout.toString() ?? '';
+  const stderr = ran?.stderr.toString() ?? '';
+  const words = stderr.trim() || stdout.trim();
+  return new RunError(
+    `"${file}" ${why}${words === '' ? '' : `: ${words}`}`,
+    {
+      stdout,
+      stderr,
+      exitCode: reason === 'exit' && ran?.kind === 'exited' ? ran.code : null,
+      errno: end?.kind === 'notStarted' ? end.errno : undefined,
+      reason,
     },
-    text: () => Buffer.concat(chunks).toString(),
-  };
+    cause,
+  );
 }

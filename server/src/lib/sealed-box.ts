@@ -16,6 +16,8 @@ export interface SealedBox {
   seal(content: string | Uint8Array, context: string): string;
   /** Throws if it was sealed with another key or for another context, or was changed. */
   open(sealed: string, context: string): Buffer;
+  /** A key for another purpose, from which this one cannot be computed. */
+  derive(purpose: string): Buffer;
   /** Deterministic for the same text; useless for guessing the text without the key. */
   digest(text: string): string;
 }
@@ -31,6 +33,7 @@ export function sealedBox(key: Uint8Array): SealedBox {
       const sealed = Buffer.concat([nonce, cipher.update(content), cipher.final(), cipher.getAuthTag()]);
       return `${PREFIX}${keyId}:${sealed.toString('base64url')}`;
     },
+    derive: (purpose) => createHmac('sha256', key).update(`derive ${purpose}`).digest(),
     digest: (text) => createHmac('sha256', key).update(`digest ${text}`).digest('hex'),
     open(sealed, context) {
       const by = keyIdOf(sealed);

@@ -21,6 +21,7 @@
 import { totalmem } from 'node:os';
 import { CayError, LimitsSchema, type Limits, type PolicyFacts } from '@cay/sdk/protocol';
 import type { HostPath } from './allow-host-path.ts';
+import { LOOPBACK_ONLY, type Publishing } from './allow-publish.ts';
 import { UNISOLATED } from './allow-runtime.ts';
 
 export interface Policy {
@@ -33,6 +34,8 @@ export interface Policy {
   readonly images?: readonly string[];
   /** Directories of the host that sandboxes may mount. Absent: none. */
   readonly hostPaths?: readonly HostPath[];
+  /** Which ports of this machine may lead to sandboxes. */
+  readonly publishing: Publishing;
   readonly defaults: Readonly<PolicyFacts['defaults']>;
   readonly maxima: Readonly<PolicyFacts['maxima']>;
 }
@@ -42,6 +45,7 @@ export interface PolicySettings {
   runtimes?: readonly string[];
   images?: readonly string[];
   hostPaths?: readonly HostPath[];
+  publishing?: Partial<Publishing>;
   allowProcess?: boolean;
   defaults?: Partial<PolicyFacts['defaults']>;
   maxima?: Partial<PolicyFacts['maxima']>;
@@ -99,6 +103,7 @@ export function openPolicy(settings: PolicySettings = {}): Policy {
     ...(runtimes && { runtimes }),
     ...(images && { images }),
     ...(hostPaths && { hostPaths }),
+    publishing: { ...LOOPBACK_ONLY, ...settings.publishing },
     defaults,
     maxima,
   };

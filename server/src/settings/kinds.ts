@@ -52,6 +52,11 @@ export const list = gathered((parts) => parts);
 export const count = parsed(units.parseCount);
 export const size = parsed(units.parseSize);
 export const times = parsed(units.parseTimes);
+export const percent = parsed((given) => {
+  const value = Number(given.replace(/ ?%$/, ''));
+  if (!(value >= 1 && value <= 100)) throw new units.UnitError('must be a number from 1 to 100');
+  return value;
+});
 export const hostPort = parsed(units.parseHostPort);
 export const onOff = parsed((given) => {
   const word = given.toLowerCase();

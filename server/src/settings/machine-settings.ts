@@ -1,4 +1,4 @@
-import { choice, size, times } from './kinds.ts';
+import { choice, percent, size, times } from './kinds.ts';
 import { setting } from './setting.ts';
 
 /** How full the machine may become, and whether room is made. */
@@ -14,6 +14,18 @@ export const machineSettings = {
     value: 'times',
     help: 'the same of its disk',
     usually: 'any',
+  }),
+  warnAt: setting(percent, {
+    group: 'machine',
+    value: 'percent',
+    help: 'how much of memory, disk or processes is in use when room is made and health warns',
+    usually: '85',
+  }),
+  criticalAt: setting(percent, {
+    group: 'machine',
+    value: 'percent',
+    help: 'how much is in use when new sandboxes are refused',
+    usually: '95',
   }),
   memoryReserve: setting(size, {
     group: 'machine',

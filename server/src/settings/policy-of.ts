@@ -15,6 +15,8 @@ type PolicySettings = Pick<
   | 'allowImage'
   | 'allowHostPath'
   | 'allowProcess'
+  | 'publishAddress'
+  | 'publishPorts'
   | 'defaultLimit'
   | 'maxLimit'
 >;
@@ -33,6 +35,8 @@ export function policyOf({
     allowImage,
     allowHostPath,
     allowProcess,
+    publishAddress: addresses,
+    publishPorts: ports,
     defaultLimit: defaults,
     maxLimit: maxima,
   } = settings;
@@ -41,6 +45,7 @@ export function policyOf({
     ...(allowImage?.length && { images: allowImage }),
     ...(allowHostPath?.length && { hostPaths: allowHostPath.map(parseHostPath) }),
     allowProcess,
+    publishing: { ...(addresses && { addresses }), ...(ports && { ports }) },
     defaults,
     maxima: { ...machineMaxima(settings), ...maxima },
   });

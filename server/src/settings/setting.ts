@@ -14,6 +14,7 @@ export const GROUPS = {
   machine: 'How full the machine may become',
   traffic: 'Connections and calls',
   events: 'Events and webhooks',
+  storage: 'Archives and buckets',
   records: 'Records and secrets',
   tracing: 'Tracing',
 } as const;

@@ -41,6 +41,8 @@ const VALUES: Partial<Record<SettingName, string>> = {
   kubernetesServerLabels: 'app=x',
   kubernetesStorage: '5Gi',
   allowHostPath: '/srv/data:rw',
+  store: 's3://my-bucket/cay?region=eu-west-1',
+  allowBucketEndpoint: 'minio.internal:9000',
   registryMirror: 'docker.io=mirror.example.com',
   defaultLimit: 'pids=64',
   maxLimit: 'pids=128,memory=8g',
@@ -49,6 +51,8 @@ const VALUES: Partial<Record<SettingName, string>> = {
   reclaim: 'off',
   database: 'postgres://cay:secret@db.example:5432/cay',
   network: 'none',
+  publishAddress: '0.0.0.0',
+  publishPorts: '8000-8999',
   maxNetwork: '{"base":"public","deny":["example.org"]}',
   egressProxy: 'http://user:password@127.0.0.1:3128',
 };

@@ -26,13 +26,14 @@ export interface StoreCallOptions {
  * **Consistency.** A resolved `put` or `remove` is visible to every later `get`, `stat` and `list` (read
  * after write, list after put). While a `put` runs, readers see the old object or no object, never a part of
  * the new one. A `get` that has started reads the object that it found to its end, even if it is replaced or
- * removed meanwhile. Of two concurrent puts of one name the one that finishes last wins, whole.
+ * removed meanwhile; or it rejects `conflict`, where a driver reads large objects by several requests. Of two concurrent puts of one name the one that finishes last wins, whole.
  *
  * **Crashes.** After a crash during `put` the old object, or the absence of one, is unchanged. The driver
- * removes partial uploads when it is opened next. One process at a time opens a store.
+ * removes partial uploads when it is opened next; where several servers share a store, those that are a day old.
  *
  * **Errors.** `invalid_argument` (name), `not_found` (`get` only), `resource_exhausted` (no space), and
- * `unavailable` where the store is behind a network and does not answer. `put` passes on what its source
+ * `unavailable` where the store is behind a network and does not answer. What is sealed with another key, or was
+ * changed, is `failed_precondition` (`sealed-store.ts`). `put` passes on what its source
  * rejects with. Nothing is retried by the caller within one call.
  *
  *     const store = await openDirectoryStore({ dir: '/mnt/archives' });

@@ -12,6 +12,7 @@ import { dockerBackend } from '../../../server/src/backends/docker/docker.ts';
 import { openLocal } from '../../../server/src/backends/local/open-local.ts';
 import { guestBinary } from '../../../server/src/guest/guest-binary.ts';
 import { startDockerd } from '../../support/dockerd.ts';
+import { whyLater } from '../../support/tier.ts';
 import { DOCKER_IMAGE, startTarget, type Target, type TargetOptions } from './target.ts';
 import { whyNotHere } from './why-not-here.ts';
 
@@ -69,17 +70,26 @@ function onDocker(): Platform {
   };
 }
 
-/** Runs the suite on each platform that this machine has, and prints why it leaves one out. */
+/**
+ * Runs the suite on each platform that this machine has, and prints why it leaves one out. The short tier has
+ * `short` alone: most attacks are against the server, which is the same above all platforms.
+ */
 export function onEachPlatform(
   what: string,
   suite: (platform: Platform) => void,
-  { timeout = 60_000 }: { timeout?: number } = {},
+  { timeout = 60_000, short = ['runc'] }: { timeout?: number; short?: readonly Platform['name'][] } = {},
 ): void {
   for (const platform of PLATFORMS) {
-    const reason = whyNotHere(platform.target);
+    const later = short.includes(platform.name) ? undefined : whyLater();
+    const reason = later ?? whyNotHere(platform.target);
     if (reason !== undefined) console.info(`${what} (${platform.name}): skipped: ${reason}`);
     describe.skipIf(reason !== undefined)(`${what} (${platform.name})`, { timeout }, () => suite(platform));
   }
+}
+
+/** The same for attacks by code in a sandbox: the short tier has them on gVisor and on the shared kernel. */
+export function insideEachPlatform(what: string, suite: (platform: Platform) => void): void {
+  onEachPlatform(what, suite, { short: ['runsc', 'runc'] });
 }
 
 /** Skips the case where the platform lacks the ability, and prints the reason that its capabilities give. */

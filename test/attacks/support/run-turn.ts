@@ -37,7 +37,11 @@ export interface Turn {
   findings: Finding[];
 }
 
-/** Runs cases of one campaign on a new server until the time is up or the server is gone. */
+export function isTurn(result: unknown): result is Turn {
+  return typeof result === 'object' && result !== null && 'findings' in result;
+}
+
+/** Runs cases of one campaign on a new server until the time is up or the server is gone. Rejects if the turn cannot begin. */
 export async function runTurn(
   campaign: Campaign,
   on: TargetOptions,

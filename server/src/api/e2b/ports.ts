@@ -17,7 +17,7 @@ import type { AccessTokens } from './access-tokens.ts';
 import { INTERPRETER_PORT } from '../../control/interpreter/interpreter.ts';
 import { e2bError } from './e2b-error.ts';
 import { toE2bId } from './sandbox-id.ts';
-import type { Refused } from './envd/envd.ts';
+import type { Refused } from './envd/credentials.ts';
 import { MASK_HOST, PUBLIC_TRAFFIC, isE2bSandbox, isReachable } from './labels.ts';
 import { NOT_FOUND, notRunning } from './not-running.ts';
 

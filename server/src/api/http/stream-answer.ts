@@ -2,6 +2,7 @@
  * Streamed answers: bytes, or one JSON value after the other. The source is read at the speed of the client.
  */
 import type { ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Context } from 'hono';
@@ -66,12 +67,17 @@ async function* wholeOrCut(
 
 /**
  * Ends the connection with a reset. A client of HTTP/1.0, which many proxies are, takes the orderly end of a
- * connection for the end of the body. TLS has an orderly end of its own, which is left out.
+ * connection for the end of the body. Clients of E2B tell a sandbox that is gone by the reset, also over TLS.
  */
 export function cutOff(response: ServerResponse): void {
   const { socket } = response;
-  if (socket && !socket.destroyed && !(socket instanceof TLSSocket)) socket.resetAndDestroy();
+  if (socket && !socket.destroyed) connectionOf(socket)?.resetAndDestroy();
   response.destroy();
+}
+
+/** The TCP connection. Of that below TLS, which alone can be reset, Node has no public name. */
+function connectionOf(socket: Socket): Socket | undefined {
+  return socket instanceof TLSSocket ? (socket as TLSSocket & { _parent?: Socket })._parent : socket;
 }
 
 /** Waits for the first value, so that a source that fails at once fails before anything is sent. */

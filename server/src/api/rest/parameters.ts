@@ -13,13 +13,14 @@ export const SandboxParams = z.object({
   id: z.string().min(1).max(80).describe("The sandbox's id or its name"),
 });
 export const CommandParams = SandboxParams.extend({ cmd: CommandIdSchema });
-export const PortParams = SandboxParams.extend({
-  port: z
-    .string()
-    .regex(/^\d{1,5}$/)
-    .transform(Number)
-    .pipe(PortSchema),
-});
+const PortParam = z
+  .string()
+  .regex(/^\d{1,5}$/)
+  .transform(Number)
+  .pipe(PortSchema);
+
+export const PortParams = SandboxParams.extend({ port: PortParam });
+export const HostPortParams = SandboxParams.extend({ hostPort: PortParam });
 
 export const SnapshotParams = z.object({ snapshot: SnapshotIdSchema });
 

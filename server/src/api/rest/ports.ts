@@ -4,9 +4,11 @@ import {
   ExposedPortSchema,
   PortEventSchema,
   PortListSchema,
+  PublishPortSchema,
+  PublishedPortSchema,
 } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
-import { PortParams, SandboxParams } from './parameters.ts';
+import { HostPortParams, PortParams, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { STREAMS, eventsAnswer } from '../http/stream-answer.ts';
 
@@ -18,15 +20,16 @@ export function portRoutes(control: Control): Route[] {
       method: 'get',
       path: '/v1/sandboxes/{id}/ports',
       name: 'listPorts',
-      summary: 'List the ports that listen inside and those that are exposed',
+      summary: 'List the ports that listen inside, those that are exposed, and those that are published',
       tag,
       params: SandboxParams,
       answers: { 200: { description: 'Ports', schema: PortListSchema } },
       async handle({ json, principal, params, signal }) {
         const { state, ports: exposed } = await control.get(principal, params.id);
-        if (state !== 'active') return json({ listening: [], exposed });
+        const published = await control.hostPorts.published(principal, params.id);
+        if (state !== 'active') return json({ listening: [], exposed, published });
         const { guest } = await control.enter(principal, params.id);
-        return json({ listening: await guest.ports.list({ signal }), exposed });
+        return json({ listening: await guest.ports.list({ signal }), exposed, published });
       },
     }),
     route({
@@ -79,6 +82,34 @@ export function portRoutes(control: Control): Route[] {
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params }) {
         await control.unexpose(principal, params.id, params.port);
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/published',
+      name: 'publishPort',
+      summary: "Make a port of the server's machine lead to a port of a sandbox",
+      description:
+        'Whoever reaches that port of the machine reaches the port inside, without a key. It stays published while the sandbox exists. A connection wakes a paused sandbox.',
+      tag,
+      params: SandboxParams,
+      body: PublishPortSchema,
+      answers: { 201: { description: 'The published port', schema: PublishedPortSchema } },
+      async handle({ json, principal, params, body }) {
+        return json(await control.hostPorts.publish(principal, params.id, body), 201);
+      },
+    }),
+    route({
+      method: 'delete',
+      path: '/v1/sandboxes/{id}/published/{hostPort}',
+      name: 'unpublishPort',
+      summary: "Stop leading a port of the server's machine to a sandbox",
+      tag,
+      params: HostPortParams,
+      answers: { 204: { description: 'Done' } },
+      async handle({ context, principal, params }) {
+        await control.hostPorts.unpublish(principal, params.id, params.hostPort);
         return context.body(null, 204);
       },
     }),

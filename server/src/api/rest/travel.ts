@@ -2,6 +2,8 @@ import {
   ForkSchema,
   ForkedSchema,
   LeaseSchema,
+  MovedSandboxSchema,
+  MoveSandboxSchema,
   PauseSandboxSchema,
   RollbackSchema,
   RolledBackSchema,
@@ -15,7 +17,7 @@ import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 
 const one = { 200: { description: 'The sandbox', schema: SandboxSchema } };
 
-/** Routes of rollback, fork, pause, resume and lease. */
+/** Routes of rollback, fork, move, pause, resume and lease. */
 export function travelRoutes(control: Control): Route[] {
   return [
     route({
@@ -57,6 +59,21 @@ export function travelRoutes(control: Control): Route[] {
           201,
         );
       },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/move',
+      name: 'moveSandbox',
+      summary: 'Move a sandbox to another platform of this server',
+      description:
+        'It keeps its id, name, labels, policy, limits, environment, snapshots and turns. What cannot go along is in the plan, and has to be allowed by `drop`; `dryRun` shows the plan alone. ' +
+        'If it fails the sandbox is where it was.',
+      tag: 'sandboxes',
+      params: SandboxParams,
+      body: MoveSandboxSchema,
+      answers: { 200: { description: 'The sandbox, and what went along', schema: MovedSandboxSchema } },
+      handle: async ({ json, principal, params, body }) =>
+        json(await control.move(principal, params.id, body)),
     }),
     route({
       method: 'post',

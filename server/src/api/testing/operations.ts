@@ -63,6 +63,7 @@ const BODIES: Record<string, unknown> = {
   makeSymlink: { path: '/tmp/link', target: '/etc' },
   unpackFiles: '',
   exposePort: {},
+  publishPort: { port: 3000 },
   createKey: { name: 'new' },
   createProject: { name: 'new' },
   createWebhook: { url: 'https://hooks.example/' },
@@ -71,6 +72,7 @@ const BODIES: Record<string, unknown> = {
   takeTurn: { waitMs: 0 },
   importSnapshot: 'not an archive',
   rollbackSandbox: { to: 1 },
+  moveSandbox: { platform: 'other' },
   forkSandbox: {},
   pauseSandbox: {},
   leaseSandbox: { forMs: 1000 },
@@ -103,6 +105,7 @@ export function operationsOf(document: Document): Operation[] {
           .replace('{id}', sandbox)
           .replace('{cmd}', 'known')
           .replace('{port}', '3000')
+          .replace('{hostPort}', '3000')
           .replace('{key}', 'key_unknown')
           .replace('{webhook}', 'whk_unknown')
           .replace('{snapshot}', `snap_${'0'.repeat(20)}`)

@@ -9,6 +9,7 @@ import type { ImageKeeping } from './images.ts';
 import type { Measuring } from './measuring.ts';
 import type { Platforms } from './platforms.ts';
 import type { Resizing } from './resizing.ts';
+import type { Sizing } from './sizing.ts';
 import type { Snapshotting } from './snapshotting.ts';
 import type { Suspending } from './suspending.ts';
 import type { Sweeping } from './sweeping.ts';
@@ -21,6 +22,7 @@ export interface BackendAbilities {
   snapshots: Snapshotting;
   memorySnapshots: Hibernating;
   capacity: Measuring;
+  space: Sizing;
   sweep: Sweeping;
   images: ImageKeeping;
   volumes: VolumeKeeping;

@@ -25,6 +25,9 @@ export interface Platforms {
    */
   get(name: string): Promise<Backend>;
 
+  /** The name of a backend that `get` gave. */
+  nameOf(platform: Backend): string | undefined;
+
   /** Says on which platform the sandbox or snapshot of a record is, without asking the platform. */
   place(id: SandboxId | SnapshotId, platform: string): void;
 

@@ -111,8 +111,8 @@ export interface Snapshotting {
   snapshotFiles(snapshot: SnapshotId): SnapshotFiles;
 
   /**
-   * The snapshot as one archive, signed by the seal. A backend of the same kind imports it, on this machine
-   * or another: the format of files and memory is the driver's own.
+   * The snapshot as one archive, signed by the seal. The format is that of `host/archives/envelope.ts`, so that
+   * other backends import the files; memory goes on under the runtime that wrote it alone.
    */
   exportSnapshot(
     snapshot: SnapshotId,
@@ -121,8 +121,8 @@ export interface Snapshotting {
 
   /**
    * Imports an archive completely or not at all. Memory without a known signature is left out, and
-   * `memoryDropped` says so. Rejects `invalid_argument` for an archive that is damaged or of another kind of
-   * backend.
+   * `memoryDropped` says so. Rejects `invalid_argument` for an archive that is damaged or of an unknown
+   * format.
    */
   importSnapshot(
     snapshot: SnapshotId,

@@ -50,7 +50,7 @@ export function compositeSnapshots({ members, where, placeOf }: CompositeSnapsho
       `Cannot ${action}: snapshot "${snapshot}" is on ${noun} "${there}", not on "${here}"`,
       {
         details: { [noun]: there },
-        hint: `use it on "${there}"; an archive of it can be imported by another backend of the same kind`,
+        hint: `use it on "${there}", move the sandbox, or import an archive of it on "${here}"`,
       },
     );
   }

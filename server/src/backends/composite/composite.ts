@@ -16,6 +16,7 @@ import {
   type Hibernating,
   type Measuring,
   type Resizing,
+  type Sizing,
   type Snapshotting,
   type Suspending,
   type Sweeping,
@@ -36,6 +37,7 @@ export type Composite = Backend &
   Snapshotting &
   Hibernating &
   Measuring &
+  Sizing &
   Sweeping &
   VolumeKeeping;
 
@@ -172,6 +174,8 @@ export function compositeBackend(members: Members, options: CompositeOptions): C
       return answers.flatMap((each) => ('answer' in each ? each.answer : []));
     },
 
+    spaceOf: async (id, scope) => (await able(id, 'space', 'measure', scope)).spaceOf(id, scope),
+
     close: () => members.close(),
   };
 }
@@ -188,6 +192,7 @@ function offered(composite: Composite, members: Members): Partial<Omit<BackendAb
     ...(some('snapshots') && { snapshots: composite }),
     ...(some('memorySnapshots') && { memorySnapshots: composite }),
     ...(some('capacity') && { capacity: composite }),
+    ...(some('space') && { space: composite }),
     ...(some('sweep') && { sweep: composite }),
     ...(some('volumes') && { volumes: composite }),
   };

@@ -1,6 +1,7 @@
 import { describe, it } from 'vitest';
 import { backendSuite } from '../../../../test/conformance/backend-suite.ts';
 import { localPlatform, whyNoLocal } from '../../../../test/support/local-platform.ts';
+import { whyLater } from '../../../../test/support/tier.ts';
 // The router is made of other backends, so its tests bring some.
 // oxlint-disable-next-line no-restricted-imports
 import { memoryBackend } from '../memory/memory.ts';
@@ -19,7 +20,7 @@ const areas = [
   'concurrency',
   'faults',
 ];
-const reason = whyNoLocal();
+const reason = whyNoLocal() ?? whyLater();
 if (reason === undefined) {
   const factory = async () => {
     const platform = await localPlatform({ runtime: 'runc' });

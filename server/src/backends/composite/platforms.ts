@@ -37,6 +37,7 @@ export async function platformsBackend({
   const platforms: Platforms = {
     names: members.names,
     get: members.get,
+    nameOf: (platform) => members.names.find((name) => members.openedAs(name) === platform),
     place: where.note,
     choose: ({ platform, labels }) =>
       platform === undefined

@@ -10,6 +10,7 @@ const options: ContainerConfigOptions = {
   image: 'sha256:1',
   runtime: 'runc',
   machine,
+  specText: '{}',
   setOpenFiles: true,
 };
 

@@ -1,5 +1,5 @@
 import { NAME_SERVER } from '../../guest/name-server.ts';
-import type { Limits, SandboxId, SandboxSpec, VolumeId } from '@cay/sdk/protocol';
+import type { Limits, SandboxId, SandboxSpec, SnapshotId, VolumeId } from '@cay/sdk/protocol';
 
 /**
  * Where the guest lies in every prepared image, and where it listens. The directory of the socket is a tmpfs.
@@ -16,8 +16,18 @@ export const LABELS = {
   runtime: 'cay.runtime',
   /** The limit as it was asked for; what the storage driver gets may be more. */
   diskBytes: 'cay.disk-bytes',
+  /** What the sandbox or the snapshot was asked to be (`spec-label.ts`). */
+  spec: 'cay.spec',
+  /** The snapshot that a container was made from. */
+  parent: 'cay.parent',
+  /** On images: the snapshot that it is. */
+  snapshot: 'cay.snapshot',
+  /** On images of snapshots: the bytes that the image below has. */
+  baseBytes: 'cay.base-bytes',
   /** On volumes. */
   volume: 'cay.volume',
+  /** On containers that have the files of a snapshot and never run. */
+  reader: 'cay.reader',
   /** On containers that exist only while an image is prepared. */
   scratch: 'cay.scratch',
   /** On prepared images: the guest that is in them. */
@@ -49,8 +59,14 @@ export interface ContainerConfigOptions {
   image: string;
   runtime: string;
   machine: Machine;
+  /** The spec as a label has it. */
+  specText: string;
+  /** The snapshot that the image is of. */
+  parent?: SnapshotId | undefined;
   /** False where the engine may not raise the limit, which is then lower than the one asked for. */
   setOpenFiles: boolean;
+  /** The filter of system calls. Absent: the engine's own. */
+  seccomp?: string | undefined;
 }
 
 /** What the engine calls a volume. Engines are shared, so the installation is part of it. */
@@ -77,7 +93,10 @@ export function containerConfig(id: SandboxId, spec: SandboxSpec, options: Conta
       [LABELS.sandbox]: id,
       [LABELS.specHash]: options.specHash,
       [LABELS.runtime]: options.runtime,
-      ...(limits.diskBytes !== null && { [LABELS.diskBytes]: String(limits.diskBytes) }),
+      [LABELS.spec]: options.specText,
+      // The image of a snapshot has the labels of the container that it was, which are not this one's.
+      [LABELS.parent]: options.parent ?? '',
+      [LABELS.diskBytes]: limits.diskBytes === null ? '' : String(limits.diskBytes),
     },
     HostConfig: {
       Runtime: options.runtime,
@@ -86,7 +105,10 @@ export function containerConfig(id: SandboxId, spec: SandboxSpec, options: Conta
       IpcMode: 'private',
       CapDrop: ['ALL'],
       CapAdd: CAPABILITIES,
-      SecurityOpt: ['no-new-privileges:true'],
+      SecurityOpt: [
+        'no-new-privileges:true',
+        ...(options.seccomp === undefined ? [] : [`seccomp=${options.seccomp}`]),
+      ],
       ReadonlyRootfs: readOnlyRoot,
       Tmpfs: {
         [SOCKET_DIRECTORY]: 'rw,nosuid,nodev,noexec,size=64k,mode=0700',

@@ -6,6 +6,8 @@ import type { ContainerName } from './container-name.ts';
 export interface ContainerInspect {
   Id: string;
   Name: string;
+  /** The id of its image. */
+  Image: string;
   State: {
     Status: string;
     Running: boolean;
@@ -15,7 +17,7 @@ export interface ContainerInspect {
     Error: string;
   };
   Config: { Env: string[] | null; Labels: Record<string, string> | null };
-  HostConfig: { Runtime: string; Memory: number };
+  HostConfig: { Runtime: string; Memory: number; ReadonlyRootfs?: boolean; Ulimits?: object[] | null };
 }
 
 /** Killed by SIGKILL, as the kernel does it. */
@@ -40,8 +42,9 @@ export function observationOf(
       phase: mark === 'starting' ? 'starting' : 'ready',
       ...(State.Paused && { frozen: true }),
     };
-  if (State.Status === 'created') return { ...seen, phase: 'starting' };
+  // A clone that was not started yet is as good as stopped.
   if (mark === 'stopping') return { ...seen, phase: 'stopped' };
+  if (State.Status === 'created') return { ...seen, phase: 'starting' };
   return { ...seen, phase: 'failed', ...failure(State, mark === 'starting') };
 }
 

@@ -10,6 +10,7 @@ export interface ContainerStats {
     stats?: { total_inactive_file?: number; inactive_file?: number };
   };
   pids_stats?: { current?: number };
+  blkio_stats?: { io_service_bytes_recursive?: { op?: string; value?: number }[] | null };
   networks?: Record<string, { rx_bytes?: number; tx_bytes?: number }>;
 }
 
@@ -26,6 +27,12 @@ export function toStats(read: ContainerStats, context: StatsContext): Stats {
   const reclaimable = stats.total_inactive_file ?? stats.inactive_file ?? 0;
   // A container without a network has no counters.
   const networks = read.networks && Object.values(read.networks);
+  // Absent where the engine's cgroups do not count it.
+  const disk = read.blkio_stats?.io_service_bytes_recursive;
+  const moved = (op: string) =>
+    disk?.length
+      ? disk.reduce((sum, each) => sum + (each.op?.toLowerCase() === op ? (each.value ?? 0) : 0), 0)
+      : null;
   const readAt = Date.parse(read.read ?? '');
   return {
     // An engine that has not read yet says the year 1.
@@ -38,6 +45,8 @@ export function toStats(read: ContainerStats, context: StatsContext): Stats {
     diskLimitBytes: context.diskLimitBytes,
     networkRxBytes: networks?.reduce((sum, { rx_bytes = 0 }) => sum + rx_bytes, 0) ?? null,
     networkTxBytes: networks?.reduce((sum, { tx_bytes = 0 }) => sum + tx_bytes, 0) ?? null,
+    diskReadBytes: moved('read'),
+    diskWriteBytes: moved('write'),
     oomKills: context.oomKills,
   };
 }

@@ -17,6 +17,8 @@ export interface Found {
  */
 export interface Containers {
   find(id: SandboxId, options?: CallScope): Promise<Found | undefined>;
+  /** One container, whether it is the sandbox's or not. */
+  look(id: SandboxId, container: string, options?: CallScope): Promise<Found | undefined>;
   observeAll(options?: CallScope): Promise<Observation[]>;
   /** Resolves with its id. Rejects `conflict` if there is one of that name. */
   create(name: ContainerName, config: object, options?: CallScope): Promise<string>;
@@ -27,6 +29,29 @@ export interface Containers {
   ended(found: Pick<Found, 'container' | 'name'>, withinMs: number): Promise<boolean>;
   /** Ends it, and removes it with its volumes. Resolves when it is gone. */
   remove(id: SandboxId, container: string): Promise<void>;
+  /** Removes every container of the sandbox. */
+  removeAll(id: SandboxId, options?: CallScope): Promise<void>;
+  /**
+   * Runs a rollback, which has two containers of one sandbox. Outside of one, a second container is what an
+   * earlier server left, and is taken away.
+   */
+  replacing<T>(id: SandboxId, rollback: () => Promise<T>): Promise<T>;
+  /** From now on this container is the sandbox's. */
+  adopt(id: SandboxId, container: string): void;
+  /** The next look asks the engine which container is the sandbox's. */
+  forget(id: SandboxId): void;
+}
+
+/** What is read of `GET /containers/json`. */
+interface ContainerSummary {
+  Id: string;
+  Names: string[];
+  State: string;
+  Labels: Record<string, string>;
+}
+
+interface Named extends ContainerSummary {
+  name: ContainerName | undefined;
 }
 
 const REMOVAL_MS = 60_000;
@@ -39,6 +64,82 @@ export function dockerContainers(client: DockerClient, installation: string): Co
     all: true,
     filters: JSON.stringify({ label: [`${LABELS.installation}=${installation}`, ...labels] }),
   });
+
+  const replaced = new Set<SandboxId>();
+
+  async function list(labels: string[], action: string, signal?: AbortSignal): Promise<Named[]> {
+    const found = (await client.json('GET', '/containers/json', {
+      action,
+      query: filtered(labels),
+      signal,
+    })) as ContainerSummary[];
+    return found.map((each) => ({ ...each, name: parseContainerName(each.Names[0] ?? '') }));
+  }
+
+  /**
+   * Which of the containers of one sandbox is the sandbox's. The old one gets its mark when the other is ready
+   * to take its place: from then on it is that one.
+   */
+  function currentOf(all: readonly Named[]): Named | undefined {
+    const rank = ({ name }: Named) => (name?.mark === 'old' ? 2 : name?.mark === 'next' ? 1 : 0);
+    return all.toSorted((one, other) => rank(one) - rank(other))[0];
+  }
+
+  /** Finishes or undoes a rollback that an earlier server was in the middle of. */
+  async function settle(id: SandboxId, all: readonly Named[]): Promise<Named | undefined> {
+    const current = currentOf(all);
+    const marked = current?.name?.mark === 'next' || current?.name?.mark === 'old';
+    if (!current || replaced.has(id) || (all.length === 1 && !marked)) return current;
+    const isPaused = current.State === 'paused';
+    if (isPaused)
+      await client.json('POST', `/containers/${current.Id}/unpause`, {
+        action: `thaw sandbox "${id}"`,
+        allow: [404, 409],
+      });
+    let { name } = current;
+    if (marked && name) {
+      const isRunning = current.State === 'running' || isPaused;
+      const settled = { id, incarnation: name.incarnation, ...(!isRunning && { mark: 'stopping' as const }) };
+      await rename({ container: current.Id, name }, settled);
+      name = settled;
+    }
+    for (const { Id } of all) if (Id !== current.Id) await remove(id, Id);
+    return {
+      ...current,
+      ...(isPaused && { State: 'running' }),
+      ...(name && { name, Names: [`/${formatContainerName(name)}`] }),
+    };
+  }
+
+  async function rename(
+    found: Pick<Found, 'container' | 'name'>,
+    name: ContainerName,
+    { signal }: CallScope = {},
+  ): Promise<void> {
+    const wanted = formatContainerName(name);
+    if (wanted === formatContainerName(found.name)) return;
+    await client.json('POST', `/containers/${found.container}/rename`, {
+      action: `record the status of sandbox "${name.id}"`,
+      query: { name: wanted },
+      signal,
+    });
+  }
+
+  async function remove(id: SandboxId, container: string): Promise<void> {
+    const action = `remove sandbox "${id}"`;
+    const deadline = Date.now() + REMOVAL_MS;
+    do {
+      // 409: it is being removed already, by another client or by an earlier call that was cut off.
+      await client.json('DELETE', `/containers/${container}`, {
+        action,
+        query: { force: true, v: true },
+        allow: [404, 409],
+      });
+      if (!(await inspect(id, container))) break;
+      await sleep(50);
+    } while (Date.now() < deadline);
+    if (known.get(id) === container) known.delete(id);
+  }
 
   async function inspect(id: SandboxId, container: string, signal?: AbortSignal): Promise<Found | undefined> {
     const seen = (await client.json('GET', `/containers/${container}/json`, {
@@ -58,33 +159,24 @@ export function dockerContainers(client: DockerClient, installation: string): Co
       const found = cached && (await inspect(id, cached, signal));
       if (found) return found;
       known.delete(id);
-      const query = filtered([`${LABELS.sandbox}=${id}`]);
-      const [summary] = (await client.json('GET', '/containers/json', {
-        action: `look for sandbox "${id}"`,
-        query,
-        signal,
-      })) as {
-        Id: string;
-      }[];
+      const all = await list([`${LABELS.sandbox}=${id}`], `look for sandbox "${id}"`, signal);
+      const summary = await settle(id, all);
       if (!summary) return undefined;
       known.set(id, summary.Id);
       return inspect(id, summary.Id, signal);
     },
 
+    look: (id, container, { signal } = {}) => inspect(id, container, signal),
+
     async observeAll({ signal } = {}) {
-      const query = filtered([LABELS.sandbox]);
-      const summaries = (await client.json('GET', '/containers/json', {
-        action: 'list sandboxes',
-        query,
-        signal,
-      })) as {
-        Id: string;
-        Names: string[];
-        State: string;
-        Labels: Record<string, string>;
-      }[];
-      const observations = summaries.map(async ({ Id, Names, State, Labels }) => {
-        const name = parseContainerName(Names[0] ?? '');
+      const all = await list([LABELS.sandbox], 'list sandboxes', signal);
+      const bySandbox = Map.groupBy(all, ({ Labels }) => Labels[LABELS.sandbox] as SandboxId);
+      const summaries: Named[] = [];
+      for (const [id, some] of bySandbox) {
+        const current = await settle(id, some);
+        if (current) summaries.push(current);
+      }
+      const observations = summaries.map(async ({ Id, name, State, Labels }) => {
         const running = State === 'running' || State === 'paused';
         if (name && (running || name.mark === 'stopping')) {
           const state = {
@@ -115,7 +207,7 @@ export function dockerContainers(client: DockerClient, installation: string): Co
         body: config,
         signal,
       })) as { Id: string };
-      known.set(name.id, made.Id);
+      if (name.mark !== 'next') known.set(name.id, made.Id);
       return made.Id;
     },
 
@@ -126,15 +218,7 @@ export function dockerContainers(client: DockerClient, installation: string): Co
       });
     },
 
-    async rename(found, name, { signal } = {}) {
-      const wanted = formatContainerName(name);
-      if (wanted === formatContainerName(found.name)) return;
-      await client.json('POST', `/containers/${found.container}/rename`, {
-        action: `record the status of sandbox "${name.id}"`,
-        query: { name: wanted },
-        signal,
-      });
-    },
+    rename,
 
     async kill({ container, name }) {
       // 409: it is not running any more.
@@ -165,20 +249,25 @@ export function dockerContainers(client: DockerClient, installation: string): Co
       }
     },
 
-    async remove(id, container) {
-      const action = `remove sandbox "${id}"`;
-      const deadline = Date.now() + REMOVAL_MS;
-      do {
-        // 409: it is being removed already, by another client or by an earlier call that was cut off.
-        await client.json('DELETE', `/containers/${container}`, {
-          action,
-          query: { force: true, v: true },
-          allow: [404, 409],
-        });
-        if (!(await inspect(id, container))) break;
-        await sleep(50);
-      } while (Date.now() < deadline);
+    remove,
+
+    async removeAll(id, { signal } = {}) {
+      const all = await list([`${LABELS.sandbox}=${id}`], `remove sandbox "${id}"`, signal);
+      for (const { Id } of all) await remove(id, Id);
       known.delete(id);
     },
+
+    async replacing(id, rollback) {
+      replaced.add(id);
+      try {
+        return await rollback();
+      } finally {
+        replaced.delete(id);
+      }
+    },
+
+    adopt: (id, container) => void known.set(id, container),
+
+    forget: (id) => void known.delete(id),
   };
 }

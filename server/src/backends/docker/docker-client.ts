@@ -44,6 +44,14 @@ export interface DockerClient {
   header(path: string, name: string, call: DockerCall): Promise<string | undefined>;
   /** The answer's lines, each a JSON value, until it ends or the signal aborts. */
   lines(method: string, path: string, call: DockerCall): AsyncIterable<unknown>;
+  /** The answer's bytes as they come, or `undefined` for a 404. A reader that stops ends the request. */
+  stream(path: string, call: DockerCall): Promise<AsyncIterable<Uint8Array> | undefined>;
+  /** Sends a tar archive piece by piece. The answer's lines, each a JSON value. */
+  upload(
+    method: string,
+    path: string,
+    call: DockerCall & { archive: AsyncIterable<Uint8Array> },
+  ): Promise<unknown[]>;
   /** Turns the connection into a byte stream in both directions. */
   hijack(path: string, call: DockerCall): Promise<Duplex>;
   close(): void;
@@ -60,7 +68,10 @@ export function dockerClient(host: string): DockerClient {
     method: string,
     path: string,
     call: DockerCall,
-    extra: { agent?: false; headers?: Record<string, string> } = {},
+    {
+      archive,
+      ...extra
+    }: { agent?: false; headers?: Record<string, string>; archive?: AsyncIterable<Uint8Array> } = {},
   ): Promise<Answered> {
     const raw = call.body instanceof Uint8Array;
     const content =
@@ -82,10 +93,11 @@ export function dockerClient(host: string): DockerClient {
           'Content-Type': raw ? 'application/x-tar' : 'application/json',
           'Content-Length': content.length,
         }),
+        ...(archive && { 'Content-Type': 'application/x-tar' }),
         ...extra.headers,
       },
     });
-    return answerTo(request, content).catch((error: unknown) => {
+    return answerTo(request, archive ?? content).catch((error: unknown) => {
       throw fromDocker(error, call.action, host);
     });
   }
@@ -130,6 +142,17 @@ export function dockerClient(host: string): DockerClient {
     if (error instanceof BodyTooLong)
       return new CayError('internal', `Cannot ${action}: Docker misbehaves: ${error.message}`);
     return fromDocker(error, action, host);
+  }
+
+  /** A stream that the engine cuts short is an error, not an end. */
+  async function* wholly(answer: IncomingMessage, action: string): AsyncIterable<Uint8Array> {
+    try {
+      yield* answer as AsyncIterable<Buffer>;
+    } catch (error) {
+      throw broken(error, action);
+    } finally {
+      answer.destroy();
+    }
   }
 
   async function fail(answer: IncomingMessage, action: string): Promise<never> {
@@ -183,6 +206,26 @@ export function dockerClient(host: string): DockerClient {
       } catch (error) {
         throw broken(error, call.action);
       }
+    },
+
+    async stream(path, call) {
+      const { answer } = await send('GET', await versioned(path), call, { agent: false });
+      if (isSuccess(answer)) return wholly(answer, call.action);
+      if (answer.statusCode !== 404) return fail(answer, call.action);
+      answer.destroy();
+      return undefined;
+    },
+
+    async upload(method, path, { archive, ...call }) {
+      const { answer } = await send(method, await versioned(path), call, { agent: false, archive });
+      if (!isSuccess(answer)) return fail(answer, call.action);
+      const lines: unknown[] = [];
+      try {
+        for await (const line of jsonLines(answer, MAX_LINE_BYTES)) if (lines.push(line) > 10_000) break;
+      } catch (error) {
+        throw broken(error, call.action);
+      }
+      return lines;
     },
 
     async hijack(path, call) {

@@ -1,11 +1,13 @@
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { preferredRuntime, requireRuntime } from '../../policy/allow-runtime.ts';
+import type { SealedBox } from '../../lib/sealed-box.ts';
 import type { Policy } from '../../policy/policy.ts';
 import type { CallScope } from '../backend.ts';
 import { checkSpec } from '../support/check-spec.ts';
 import { observationOf } from './container-state.ts';
 import type { Containers, Found } from './containers.ts';
 import type { DockerClient } from './docker-client.ts';
+import type { DockerVolumes } from './docker-volumes.ts';
 import type { Engine } from './engine.ts';
 import type { GuestConnections } from './guest-connections.ts';
 import type { Images } from './images.ts';
@@ -18,6 +20,9 @@ export interface DockerContext {
   readonly images: Images;
   readonly policy: Policy;
   readonly guests: GuestConnections;
+  readonly volumes: DockerVolumes;
+  /** Seals the environment of sandboxes in labels. */
+  readonly box: SealedBox | undefined;
   /** The engine's abilities, read once. */
   engine(): Promise<Engine>;
 }

@@ -12,6 +12,7 @@ import { readFile } from 'node:fs/promises';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Egress } from '../../egress/egress.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
+import type { SealedBox } from '../../lib/sealed-box.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import { allowsRuntime, preferredRuntime } from '../../policy/allow-runtime.ts';
 import { DEFAULT_POLICY, type Policy } from '../../policy/policy.ts';
@@ -22,6 +23,9 @@ import {
   type Freezing,
   type Observation,
   type Resizing,
+  type Sizing,
+  type Snapshotting,
+  type Sweeping,
 } from '../backend.ts';
 import type { Probeable } from '../probing/probed-backend.ts';
 import { requireSandboxId, requireSpec } from '../support/check.ts';
@@ -33,6 +37,10 @@ import { dockerContainers } from './containers.ts';
 import { dockerClient } from './docker-client.ts';
 import { checkDockerSpec, readyContainer, unpause, type DockerContext } from './docker-context.ts';
 import { dockerVolumes } from './docker-volumes.ts';
+import { dockerSnapshots } from './docker-snapshots.ts';
+import { sweeper } from './sweep.ts';
+import { snapshotImages } from './snapshot-images.ts';
+import { snapshotReaders } from './snapshot-readers.ts';
 import { engineAddress, lookAtEngine, type Engine } from './engine.ts';
 import { feedEvents } from './event-feed.ts';
 import { guestConnections } from './guest-connections.ts';
@@ -54,11 +62,13 @@ export interface DockerOptions {
   policy?: Policy;
   /** Sandboxes started at the same time. Default 8; more makes each slower. */
   startsAtOnce?: number;
+  /** Seals the environment of sandboxes in labels. Absent: it is in the clear. */
+  box?: SealedBox | undefined;
   /** What programs inside reach the network through. Absent: they reach nothing. */
   egress?: Egress | undefined;
 }
 
-export type DockerBackend = Backend & Resizing & Freezing & Probeable;
+export type DockerBackend = Backend & Resizing & Freezing & Snapshotting & Sweeping & Probeable;
 
 export function dockerBackend(options: DockerOptions): DockerBackend {
   const installation = options.installation ?? 'default';
@@ -86,9 +96,21 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     }));
   }
 
-  const context: DockerContext = { installation, client, containers, images, policy, guests, engine };
+  const volumes = dockerVolumes({ client, images, installation });
+  const context: DockerContext = {
+    installation,
+    client,
+    containers,
+    images,
+    policy,
+    guests,
+    volumes,
+    engine,
+    box: options.box,
+  };
   const starter = containerStarter(context);
-  const volumes = dockerVolumes(context);
+  const snapshots = snapshotImages(context);
+  const readers = snapshotReaders(context, snapshots);
 
   async function look(id: SandboxId, scope: CallScope = {}): Promise<Observation> {
     const found = await containers.find(id, scope);
@@ -96,8 +118,34 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     return found ? observationOf(found.name, found.inspect) : absent(id);
   }
 
-  return {
+  const space: Sizing = {
+    async spaceOf(id, scope = {}) {
+      requireSandboxId(id);
+      const found = await containers.find(id, scope);
+      if (!found) throw new CayError('not_found', `Sandbox "${id}" does not exist`);
+      const { SizeRw } = (await client.json('GET', `/containers/${found.container}/json`, {
+        action: `measure sandbox "${id}"`,
+        query: { size: true },
+        signal: scope.signal,
+      })) as { SizeRw?: number };
+      return { fileBytes: SizeRw ?? null };
+    },
+  };
+
+  const travel = dockerSnapshots({
+    ...context,
+    starter,
+    snapshots,
+    readers,
+    changes,
+    ensure: (id, spec, scope) => backend.ensure(id, spec, scope),
+  });
+
+  const backend: DockerBackend = {
     name: 'docker',
+
+    ...travel,
+    sweep: sweeper(context, readers),
 
     async capabilities(scope) {
       const { runtimes, abilities, notes } = await engine();
@@ -106,7 +154,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     ability(name) {
-      return abilityOf({ resize: this, freeze: this, volumes }, name);
+      return abilityOf({ resize: this, freeze: this, snapshots: this, space, sweep: this, volumes }, name);
     },
 
     async defaultRuntime() {
@@ -205,8 +253,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       requireSandboxId(id);
       await changes.changing(id, async () => {
         guests.hangUp(id, 'it was removed');
-        const found = await containers.find(id, scope);
-        if (found) await containers.remove(id, found.container);
+        await containers.removeAll(id, scope);
         return absent(id);
       });
     },
@@ -232,9 +279,11 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
 
     async close() {
       closing.abort();
+      await readers.close();
       guests.close();
       changes.close();
       client.close();
     },
   };
+  return backend;
 }

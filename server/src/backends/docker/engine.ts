@@ -1,5 +1,6 @@
 import { ABILITIES, type Ability, type Capabilities } from '@cay/sdk/protocol';
 import type { CallScope } from '../backend.ts';
+import { seccompProfile } from '../../host/runtimes/seccomp.ts';
 import { LABELS, type Machine } from './container-config.ts';
 import { dockerClient, type DockerClient } from './docker-client.ts';
 
@@ -18,6 +19,8 @@ interface EngineInfo {
   PidsLimit: boolean;
   CgroupDriver: string;
   OSType: string;
+  Architecture?: string;
+  SecurityOptions?: string[] | null;
 }
 
 /** What the engine is and can do, looked at once. */
@@ -25,6 +28,8 @@ export interface Engine {
   machine: Machine;
   runtimes: string[];
   defaultRuntime: string;
+  /** The filter of system calls for containers, as the engine takes it. Absent where the engine has none. */
+  seccomp: string | undefined;
   /** Version, kernel, storage and runtimes: what the engine can do changes only with one of them. */
   identity: string;
   abilities: Record<Ability, boolean>;
@@ -56,7 +61,9 @@ export async function lookAtEngine(
   if (!abilities.memoryLimit || !abilities.cpuLimit)
     lacks('resize', 'The Docker engine cannot limit what would be changed');
   lacks('ownIds', 'Containers of one engine share its ids, whether it remaps users or not');
-  lacks('snapshots', 'Docker commits images layer by layer and cannot put a container back to one');
+  notes.snapshots =
+    'Files alone, without volumes. A snapshot is an image of all that the container has written, and takes as long';
+  lacks('snapshotXattrs', 'Docker leaves extended attributes of files out of images');
   lacks('suspend', 'a pause keeps processes here; stopping keeps the files alone');
   lacks(
     'memorySnapshots',
@@ -80,9 +87,24 @@ export async function lookAtEngine(
     ]),
     runtimes: namesOf(info),
     defaultRuntime: info.DefaultRuntime,
+    seccomp: seccompFor(info),
     abilities,
     notes,
   };
+}
+
+/** As the kernel names them, and the engine with it. */
+const ARCHITECTURES: Record<string, NodeJS.Architecture> = { x86_64: 'x64', aarch64: 'arm64' };
+
+/**
+ * The same list as on this machine's own runtimes: that of an engine depends on its version, and lets through what
+ * sandboxes have no use for. An engine of another architecture keeps its own.
+ */
+function seccompFor({ Architecture = '', SecurityOptions }: EngineInfo): string | undefined {
+  const architecture = ARCHITECTURES[Architecture];
+  const filters = SecurityOptions?.some((option) => option.split(',').includes('name=seccomp'));
+  const profile = architecture && filters ? seccompProfile({ architecture }) : undefined;
+  return profile && JSON.stringify(profile);
 }
 
 /** The engine's address where the settings name none. */

@@ -26,6 +26,10 @@ export interface GuestConnections {
    * sandbox has run, so its account files are not checked before the first dial.
    */
   open(found: Found, options?: { justStarted?: boolean }): GuestConnection;
+  /** A connection to a container that is not the sandbox's yet. */
+  beside(found: Found): GuestConnection;
+  /** From now on this is the sandbox's connection. The one that it had is closed. */
+  replace(id: SandboxId, connection: GuestConnection, reason: string): void;
   hangUp(id: SandboxId, reason: string): void;
   close(): void;
 }
@@ -43,37 +47,47 @@ export function guestConnections(
     live.delete(id);
   }
 
+  function connect({ container, name, inspect }: Found, justStarted: boolean): GuestConnection {
+    const { id, incarnation } = name;
+    const link = redialling({
+      sandbox: id,
+      incarnation,
+      egress: egress && { egress, sandbox: () => id },
+      async dial(signal) {
+        const action = `reach the guest of sandbox "${id}"`;
+        if (!justStarted) await requireAccountFiles(client, container, { action, signal });
+        justStarted = false;
+        return execStream(client, { container, argv: [GUEST_PATH, 'bridge', SOCKET_PATH], action, signal });
+      },
+      async whyGone() {
+        const found = await containers.find(id);
+        if (!found) return 'it was removed';
+        if (found.container !== container || found.name.incarnation !== incarnation)
+          return 'it was started again';
+        return found.inspect.State.Running ? undefined : 'it is not running';
+      },
+    });
+    const guest = guestWithEnv(link.guest, imageEnvOf(inspect.Config.Env ?? []));
+    return { link, guest, oomKills: 0 };
+  }
+
   return {
     get: (id) => live.get(id),
 
-    open({ container, name: { id, incarnation }, inspect }, { justStarted = false } = {}) {
+    open(found, { justStarted = false } = {}) {
+      const { id } = found.name;
       const now = live.get(id);
       if (now) return now;
-      const link = redialling({
-        sandbox: id,
-        incarnation,
-        egress: egress && { egress, sandbox: () => id },
-        async dial(signal) {
-          const action = `reach the guest of sandbox "${id}"`;
-          if (!justStarted) await requireAccountFiles(client, container, { action, signal });
-          justStarted = false;
-          return execStream(client, { container, argv: [GUEST_PATH, 'bridge', SOCKET_PATH], action, signal });
-        },
-        async whyGone() {
-          const found = await containers.find(id);
-          if (!found) return 'it was removed';
-          if (found.container !== container || found.name.incarnation !== incarnation)
-            return 'it was started again';
-          return found.inspect.State.Running ? undefined : 'it is not running';
-        },
-      });
-      const made: GuestConnection = {
-        link,
-        guest: guestWithEnv(link.guest, imageEnvOf(inspect.Config.Env ?? [])),
-        oomKills: 0,
-      };
+      const made = connect(found, justStarted);
       live.set(id, made);
       return made;
+    },
+
+    beside: (found) => connect(found, true),
+
+    replace(id, connection, reason) {
+      hangUp(id, reason);
+      live.set(id, connection);
     },
 
     hangUp,

@@ -24,6 +24,14 @@ export interface Images {
   check(template: string, options?: { signal?: AbortSignal }): Promise<void>;
   /** The prepared image, made and pulled as needed. */
   prepare(template: string, options?: { signal?: AbortSignal }): Promise<PreparedImage>;
+  /**
+   * A prepared image of another image, with this tag and these labels. `fill` puts further files into a container
+   * of it first.
+   */
+  prepareAs(
+    image: { Id: string; Size: number },
+    as: { tag: string; labels: Record<string, string>; fill?(container: string): Promise<void> },
+  ): Promise<PreparedImage>;
   /** Templates that need not be pulled. */
   list(options?: { signal?: AbortSignal }): Promise<string[]>;
 }
@@ -158,6 +166,8 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       },
     })) as { Id: string; Labels: Record<string, string> | null }[];
     for (const { Id, Labels } of images) {
+      // The image of a snapshot has the guest of its time.
+      if (Labels?.[LABELS.snapshot]) continue;
       if (Labels?.[LABELS.guest] !== hash)
         await client.json('DELETE', `/images/${Id}`, { action, allow: [404, 409] });
     }
@@ -175,7 +185,10 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
     return entry?.type === 'file' ? entry.data.toString('utf8') : undefined;
   }
 
-  async function make(image: ImageInspect, tag: string): Promise<PreparedImage> {
+  async function make(
+    image: Pick<ImageInspect, 'Id' | 'Size'>,
+    { tag, labels = {}, fill }: { tag: string; labels?: object; fill?(container: string): Promise<void> },
+  ): Promise<PreparedImage> {
     const { bytes, hash } = await (guest ??= readGuest());
     const action = `prepare image "${image.Id}"`;
     const { Id: container } = (await client.json('POST', '/containers/create', {
@@ -190,6 +203,7 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       },
     })) as { Id: string };
     try {
+      await fill?.(container);
       await requireAccountFiles(client, container, { action });
       const [passwd, group] = await Promise.all([
         accounts(container, '/etc/passwd'),
@@ -234,7 +248,12 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
         action,
         query: { container, repo: `cay-${options.installation}`, tag, pause: false },
         body: {
-          Labels: { [LABELS.installation]: options.installation, [LABELS.guest]: hash, [LABELS.scratch]: '' },
+          Labels: {
+            [LABELS.installation]: options.installation,
+            [LABELS.guest]: hash,
+            [LABELS.scratch]: '',
+            ...labels,
+          },
         },
       })) as { Id: string };
       return { id: made.Id, sizeBytes: image.Size + bytes.length };
@@ -286,9 +305,11 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       const ready = await inspect(`cay-${options.installation}:${tag}`, signal);
       if (ready) return { id: ready.Id, sizeBytes: ready.Size };
       let one = making.get(tag);
-      if (!one) making.set(tag, (one = make(image, tag).finally(() => making.delete(tag))));
+      if (!one) making.set(tag, (one = make(image, { tag }).finally(() => making.delete(tag))));
       return one;
     },
+
+    prepareAs: make,
 
     async list({ signal } = {}) {
       const images = (await client.json('GET', '/images/json', { action: 'list images', signal })) as {
@@ -296,7 +317,7 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
         Labels: Record<string, string> | null;
       }[];
       const tags = images
-        .filter(({ Labels }) => !Labels?.[LABELS.guest])
+        .filter(({ Labels }) => !Labels?.[LABELS.guest] && !Labels?.[LABELS.snapshot])
         .flatMap(({ RepoTags }) => RepoTags ?? []);
       const allowed = tags.filter((tag) => tag !== '<none>:<none>' && allowsImage(options.policy, tag));
       return ['base', ...allowed.sort()].slice(0, 256);

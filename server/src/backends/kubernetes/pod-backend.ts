@@ -285,6 +285,8 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
         diskLimitBytes: now.diskLimitBytes,
         networkRxBytes: null,
         networkTxBytes: null,
+        diskReadBytes: null,
+        diskWriteBytes: null,
         oomKills: now.oomKills,
       };
     },

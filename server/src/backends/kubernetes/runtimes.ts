@@ -77,6 +77,7 @@ const MISSING: Partial<Record<Ability, string>> = {
   freeze: 'Kubernetes cannot pause a pod',
   suspend: 'the files of a pod end with it',
   snapshots: 'the files of a pod are kept with it and nowhere else',
+  snapshotXattrs: 'there are no snapshots',
   memorySnapshots: 'Kubernetes cannot keep processes',
   volumes: 'pods mount nothing yet',
   volumeSize: 'pods mount nothing yet',

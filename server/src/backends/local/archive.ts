@@ -14,6 +14,7 @@ import { pickRuntime } from './pick-runtime.ts';
 import { footingOf } from './plan.ts';
 import { idsOf, requireSnapshot, wanted, withSignal } from './snapshot-content.ts';
 import { grownBy } from './grown-by.ts';
+import type { Footing } from './sandbox-record.ts';
 import { snapshotFactsOf, type SnapshotRecord } from './snapshot-record.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
 
@@ -31,9 +32,9 @@ export async function* exportSnapshot(
 ): AsyncIterable<Uint8Array> {
   const { resources, images } = engine;
   const record = requireSnapshot(engine, snapshot);
-  const { id, sandbox, spec, runtime, memory, tree } = record;
+  const { id, sandbox, spec, runtime, memory, tree, footing } = record;
   const archive = writeArchive({
-    manifest: { snapshot: id, sandbox, spec, runtime },
+    manifest: { snapshot: id, sandbox, spec, runtime, ...(footing.binds.length === 0 && { whole: true }) },
     tree: { path: await resources.trees.committedPath(tree), ids: idsOf(engine, record) },
     ...(memory && { image: { dir: images.path(memory.image), compatibility: memory.compatibility } }),
     guestBinary: resources.guestBinary,
@@ -145,7 +146,7 @@ function foreignness(
 async function recordOf(
   engine: Engine,
   id: SnapshotId,
-  { sandbox, spec, runtime, memory }: Manifest,
+  { sandbox, spec, runtime, memory, whole }: Manifest,
   {
     tree,
     image,
@@ -161,13 +162,21 @@ async function recordOf(
     spec,
     state: 'taking',
     tree,
-    footing: footingOf(await engine.templates.prepare(spec.template, usual.ids)),
+    footing: whole
+      ? await footingOfWhole(engine, usual)
+      : footingOf(await engine.templates.prepare(spec.template, usual.ids)),
     runtime: (same ?? usual).name,
     // Processes of a runtime that is not here have nowhere to go on.
     ...(memory &&
       !foreign &&
       same?.checkpoints && { memory: { image, compatibility: memory.compatibility } }),
   };
+}
+
+/** A tree that has all its files needs nothing of its template, which may not even be here. */
+async function footingOfWhole(engine: Engine, { ids }: Runtime): Promise<Footing> {
+  const { templateTree } = footingOf(await engine.templates.prepare('base', ids));
+  return { templateTree, binds: [] };
 }
 
 async function keep(engine: Engine, record: SnapshotRecord, build: string): Promise<SnapshotFacts> {

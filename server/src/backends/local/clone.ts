@@ -9,8 +9,8 @@ import { requireWanted, sameSpec } from '../support/check.ts';
 import { startMain } from '../support/start-main.ts';
 import { requireRevivable } from './checkpoints.ts';
 import { removeSandbox } from './end-instance.ts';
-import { newName, quotaOf, save, type Engine } from './engine.ts';
-import { ensure, requireOpen } from './ensure.ts';
+import { newName, quotaOf, requireOpen, save, type Engine } from './engine.ts';
+import { ensure } from './ensure.ts';
 import { hostnameFor, hostnameOf } from './hostname.ts';
 import { plan } from './plan.ts';
 import { observationOf, type SandboxRecord } from './sandbox-record.ts';
@@ -62,7 +62,7 @@ async function cloneResting(engine: Engine, id: SandboxId, request: CloneRequest
     const from = await engine.snapshotQueue.run(snapshot, async () => {
       const kept = await requireClonable(engine, request);
       record = recordOf(id, tree, kept, request);
-      await records.save({ ...record, phase: 'starting' });
+      await records.save({ ...record, phase: 'starting' }, { undoable: true });
       return kept;
     });
     await faultPoint('local.clone.recorded');
@@ -98,7 +98,7 @@ async function cloneRunning(engine: Engine, id: SandboxId, request: CloneRequest
       hold.add(planned.name);
       if (resting.memory) hold.add(resting.memory.image);
       record = { ...resting, phase: 'starting', instance: planned.name };
-      await save(engine, record);
+      await save(engine, record, { undoable: true });
       return { from: kept, facts: planned };
     });
     await faultPoint('local.clone.recorded');

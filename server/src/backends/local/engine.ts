@@ -66,9 +66,13 @@ export function isSnapshotTree(name: string): boolean {
 }
 
 /** Writes the record, and reports a change of phase. */
-export async function save({ records, changes }: Engine, record: SandboxRecord): Promise<Observation> {
+export async function save(
+  { records, changes }: Engine,
+  record: SandboxRecord,
+  options: { undoable?: boolean } = {},
+): Promise<Observation> {
   const before = records.get(record.id);
-  await records.save(record);
+  await records.save(record, options);
   const observation = observationOf(record);
   const same =
     before?.phase === record.phase &&
@@ -76,6 +80,11 @@ export async function save({ records, changes }: Engine, record: SandboxRecord):
     before.frozen === record.frozen;
   if (!same) changes.send(observation);
   return observation;
+}
+
+/** A closed backend starts nothing: the next server has the data directory by then. */
+export function requireOpen({ closed }: Pick<Engine, 'closed'>, id: SandboxId): void {
+  if (closed) throw new CayError('unavailable', `Cannot start sandbox "${id}": the backend is closed`);
 }
 
 /** Rejects `not_found`. */

@@ -2,7 +2,7 @@ import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import type { CallScope, Observation } from '../backend.ts';
 import { sameSpec } from '../support/check.ts';
 import { removeSandbox } from './end-instance.ts';
-import type { Engine } from './engine.ts';
+import { requireOpen, type Engine } from './engine.ts';
 import { setFrozen } from './freeze.ts';
 import { hostnameFor, hostnameOf } from './hostname.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
@@ -28,11 +28,6 @@ export async function ensure(
   const hostname = record && name === undefined ? hostnameOf(record) : hostnameFor(id, name);
   const how = { before: record, project, signal, hostname };
   return start(engine, id, record ? restarted(record, spec) : spec, how);
-}
-
-/** A closed backend starts nothing: the next server has the data directory by then. */
-export function requireOpen({ closed }: Engine, id: SandboxId): void {
-  if (closed) throw new CayError('unavailable', `Cannot start sandbox "${id}": the backend is closed`);
 }
 
 /** The spec of another start: the limits of today, and the disk that it has. */

@@ -32,7 +32,8 @@ describe.skipIf(reason !== undefined)(`limits inside${reason ? ` (skipped: ${rea
       world = await localWorld({ runtime });
       const backend = await world.open();
       const id = await world.box(backend);
-      expect(await world.run(backend, id, 'echo $SHELL $LANG')).toBe('/bin/bash C.UTF-8');
+      expect(await world.run(backend, id, 'echo $SHELL $LC_CTYPE')).toBe('/bin/bash C.UTF-8');
+      expect(await world.run(backend, id, 'locale charmap')).toBe('UTF-8');
     }, 60_000);
   }
 });

@@ -247,15 +247,19 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
   it('a machine that was restarted has its hibernated sandboxes, and the others have failed', async () => {
     world = await localWorld({ runtime: 'runsc' });
     const first = await world.open();
-    const [awake, asleep] = [await world.box(first), await world.box(first)];
+    const [awake, torn, asleep] = [await world.box(first), await world.box(first), await world.box(first)];
     await world.note(first, asleep, 'kept');
     await first.hibernate(asleep);
+    const { uid } = await first.observe(torn);
     await first.close();
+    // A power loss takes what was not waited for.
+    await writeFile(join(world.dir, 'instances', uid!, 'instance.json'), '');
     const second = await world.open({}, (laid) => ({
       ...laid,
       resources: { ...laid.resources, bootId: 'another boot' },
     }));
-    expect(await second.observe(awake)).toMatchObject({ phase: 'failed', reason: 'host_restarted' });
+    for (const one of [awake, torn])
+      expect(await second.observe(one)).toMatchObject({ phase: 'failed', reason: 'host_restarted' });
     expect(await second.observe(asleep)).toMatchObject({ phase: 'hibernated' });
     await second.ensure(asleep, world.spec);
     expect(await world.readNote(second, asleep)).toBe('kept');

@@ -55,7 +55,7 @@ import { observationOf, type SandboxRecords } from './sandbox-record.ts';
 import type { SnapshotRecords } from './snapshot-record.ts';
 import { SpareTrees } from './spare-trees.ts';
 import { validate } from './start.ts';
-import { statsOf } from './stats.ts';
+import { spaceOf, statsOf } from './stats.ts';
 import { sweep } from './sweep.ts';
 import { BackgroundCleanup } from './background-cleanup.ts';
 import { timeTravel } from './time-travel.ts';
@@ -156,6 +156,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
           snapshots: this,
           memorySnapshots: checkpoints ? this : undefined,
           capacity: this,
+          space: { spaceOf: (id) => spaceOf(engine, id) },
           sweep: this,
           images,
           volumes,
@@ -187,9 +188,9 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       return guestOf(requireReady(engine, id).instance);
     },
 
-    async stats(id) {
+    async stats(id, scope) {
       requireSandboxId(id);
-      return statsOf(engine, id);
+      return statsOf(engine, id, scope);
     },
 
     stop: async (id, stopOptions = {}) => inOrder(id, () => stop(engine, id, stopOptions)),
@@ -257,6 +258,7 @@ function makeEngine(options: LocalOptions): Engine {
   const onError = options.onError ?? (() => {});
   const policy = options.policy ?? DEFAULT_POLICY;
   const usual = usualLimits(policy);
+  const startsAtOnce = options.startsAtOnce ?? availableParallelism();
   const watch = instanceMonitor({
     isAlive: (instance) => isAlive(resources, instance.facts),
     isCurrent: (id, instance) => !engine.closed && engine.live.get(id) === instance,
@@ -279,17 +281,18 @@ function makeEngine(options: LocalOptions): Engine {
     usual,
     queue: new KeyedQueue(),
     snapshotQueue: new KeyedQueue(),
-    starts: new Semaphore(options.startsAtOnce ?? availableParallelism()),
+    starts: new Semaphore(startsAtOnce),
     changes: new Broadcast<Observation>(),
     live: new Map(),
     held: new HeldNames(),
     backgroundCleanup: new BackgroundCleanup(onError),
     pool: new Pool({
       size: options.poolSize ?? 0,
+      atOnce: startsAtOnce,
       busy: () => engine.foreground > 0,
       onError,
       destroy: (instance) => discardInstance(engine, instance),
-      make: () => makeWarmInstance(engine, options.poolTemplate ?? 'base'),
+      make: (isAwaited) => makeWarmInstance(engine, options.poolTemplate ?? 'base', isAwaited),
     }),
     spares: new SpareTrees({
       trees: resources.trees,

@@ -26,6 +26,7 @@ import { scratchTemplate } from '../../host/templates/scratch.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { lockDirectory } from '../../host/lock-directory.ts';
+import { holdLauncher } from '../../lib/shared-launcher.ts';
 import { bootId } from '../../lib/proc.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 import { randomName } from '../../lib/random-name.ts';
@@ -97,11 +98,13 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   // Opening takes the sockets of what runs and sweeps what no record knows: never beside another server.
   const lock = lockDirectory(options.dir, LOCK);
   let laid: Laid | undefined;
+  let releaseLauncher = () => {};
   try {
     raiseKernelLimits();
     laid = await openPlatform(options);
     if (options.protectServer) protect(laid.resources, options.onError);
     const { trees, guestBinary: binary } = laid.resources;
+    releaseLauncher = holdLauncher(binary, ['launch']);
     const imageStore = await openImageStore({
       dir: join(options.dir, IMAGE_STORE),
       trees,
@@ -115,6 +118,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
       ...laid,
       imageStore,
       async onClosed(how) {
+        releaseLauncher();
         if (how === 'destroyed')
           for (const name of OURS) await rm(join(options.dir, name), { recursive: true, force: true });
         lock.release();
@@ -122,6 +126,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
       },
     });
   } catch (error) {
+    releaseLauncher();
     await laid?.resources.trees.close().catch(() => {});
     lock.release();
     throw error;

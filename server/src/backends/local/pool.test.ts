@@ -13,6 +13,7 @@ function pool(size: number, options: { busy?: () => boolean; made?: string[]; go
   let count = 0;
   return new Pool({
     size,
+    atOnce: 2,
     busy: options.busy ?? (() => false),
     async make() {
       const name = `made-${++count}`;
@@ -71,6 +72,7 @@ describe('Pool', () => {
     let gone = false;
     const draining = new Pool({
       size: 0,
+      atOnce: 1,
       busy: () => false,
       make: () => Promise.reject(new Error('nothing is made')),
       destroy: () => promise.then(() => void (gone = true)),
@@ -105,5 +107,85 @@ describe('Pool', () => {
     await waiting.full();
     expect(made).toEqual(['made-1']);
     await waiting.close();
+  });
+
+  describe('that is empty', () => {
+    /** Instances are made when the test says so. */
+    function slowPool(size = 2) {
+      const begun: { awaited: () => boolean; end(templateTree?: string): void; fail(): void }[] = [];
+      const errors: unknown[] = [];
+      const slow = new Pool({
+        size,
+        atOnce: 2,
+        busy: () => false,
+        make: (awaited) =>
+          new Promise((resolve, reject) => {
+            const name = `made-${begun.length + 1}`;
+            begun.push({
+              awaited,
+              end: (tree) => resolve({ instance: standIn(name), key: key(tree) }),
+              fail: () => reject(new Error('cannot be made')),
+            });
+          }),
+        destroy: async () => {},
+        onError: (error) => void errors.push(error),
+      });
+      return { slow, begun, errors };
+    }
+    const claimed: string[] = [];
+    const claim = (instance: Instance) => void claimed.push(instance.facts.name);
+    const turn = () => new Promise((resolve) => setTimeout(resolve, 5));
+
+    /** Knows its key by one that was made, and was just taken from. */
+    async function emptied(size?: number) {
+      const made = slowPool(size);
+      made.slow.fill();
+      made.begun[0]!.end();
+      await turn();
+      expect(made.slow.take(key())?.facts.name).toBe('made-1');
+      return made;
+    }
+
+    it('makes several at once and hands each to one caller as it comes', async () => {
+      const { slow, begun } = await emptied();
+      // Begun before, and one more.
+      expect(begun).toHaveLength(3);
+      const [first, second, third] = [1, 2, 3].map(() => slow.next(key(), claim)) as Promise<Instance>[];
+      expect(await third).toBeUndefined();
+      expect(begun[1]!.awaited()).toBe(true);
+      begun[2]!.end();
+      expect((await second)?.facts.name).toBe('made-3');
+      begun[1]!.end();
+      expect((await first)?.facts.name).toBe('made-2');
+      expect(claimed).toEqual(['made-3', 'made-2']);
+      await turn();
+      // For those that were handed out others are made, and nobody has them yet.
+      expect(begun).toHaveLength(5);
+      for (const { end } of begun.slice(3)) end();
+      await slow.close();
+    });
+
+    it('lets a caller make its own if what comes is of another template, or fails', async () => {
+      const { slow, begun, errors } = await emptied();
+      const [first, second] = [slow.next(key(), claim), slow.next(key(), claim)];
+      expect(await slow.next(key('other'), claim)).toBeUndefined();
+      begun[1]!.end('newer');
+      begun[2]!.fail();
+      expect(await first).toBeUndefined();
+      expect(await second).toBeUndefined();
+      expect(errors).toHaveLength(1);
+      expect(slow.names()).toEqual(['made-2']);
+      await slow.close();
+    });
+
+    it('lets callers make their own when it is closed', async () => {
+      const { slow, begun } = await emptied();
+      const waiting = slow.next(key(), claim);
+      const closed = slow.close();
+      for (const { end } of begun.slice(1)) end();
+      expect(await waiting).toBeUndefined();
+      expect(await closed).toEqual([]);
+      expect(await slow.next(key(), claim)).toBeUndefined();
+    });
   });
 });

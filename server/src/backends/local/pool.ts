@@ -7,6 +7,9 @@
  * the same turn of the event loop in which it is found, so none is ever handed out twice. Filling
  * happens one at a time, when requests have been quiet for a moment, and only while no caller waits for
  * a sandbox of their own.
+ *
+ * A pool that is empty, because one caller after the other takes from it, fills with several at once, and a
+ * caller gets the next of them as soon as it runs: that is ready before one that would be begun now.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Instance, InstanceFacts } from '../../host/instances/instance.ts';
@@ -20,8 +23,10 @@ export interface PoolKey {
 
 export interface PoolOptions {
   size: number;
-  /** Makes one more, ready to use. */
-  make(): Promise<{ instance: Instance; key: PoolKey }>;
+  /** How many are made at once while the pool is empty and in use. */
+  atOnce: number;
+  /** Makes one more, ready to use. `isAwaited` says whether a caller waits for it already. */
+  make(isAwaited: () => boolean): Promise<{ instance: Instance; key: PoolKey }>;
   destroy(instance: Instance): Promise<void>;
   /** True while a caller waits for a sandbox that is made from nothing. */
   busy(): boolean;
@@ -32,11 +37,23 @@ const RETRY_MS = 5_000;
 const BUSY_POLL_MS = 20;
 /** Starting an instance takes a whole core for a while: not in the middle of a burst of requests. */
 const QUIET_MS = 250;
+/** A pool that was taken from within this time is in use. */
+const IN_USE_MS = 2_000;
+
+/** One that is being made. */
+interface Making {
+  done: Promise<void>;
+  /** The caller that gets it, or nothing if it has to make one itself. */
+  waiter?: (instance?: Instance) => void;
+}
 
 export class Pool {
   readonly #options: PoolOptions;
   #ready: { instance: Instance; key: PoolKey }[] = [];
-  #filling: Promise<void> | undefined;
+  readonly #making: Making[] = [];
+  /** What was made last: what is being made will most likely have the same key. */
+  #lastKey: PoolKey | undefined;
+  #failed = false;
   #timer: NodeJS.Timeout | undefined;
   readonly #discarding = new Set<Promise<void>>();
   #closed = false;
@@ -74,30 +91,74 @@ export class Pool {
     return found;
   }
 
+  /**
+   * One that is being made and that nobody waits for, when it runs. Undefined if there is none, or if it came
+   * to nothing. Follows a `take` that found none. `claim` is called in the turn of the event loop in which the
+   * instance leaves the pool.
+   */
+  async next(key: PoolKey, claim: (instance: Instance) => void): Promise<Instance | undefined> {
+    const coming = this.#making.find(({ waiter }) => waiter === undefined);
+    if (this.#closed || !coming || !this.#lastKey || !sameKey(this.#lastKey, key)) return undefined;
+    const { promise, resolve } = Promise.withResolvers<Instance | undefined>();
+    coming.waiter = (instance) => {
+      this.#takenAtMs = performance.now();
+      if (instance) claim(instance);
+      resolve(instance);
+    };
+    this.fill();
+    return promise;
+  }
+
   /** Starts filling in the background, if there is anything to fill. */
   fill(): void {
-    if (this.#closed || this.#filling || this.#timer || this.#ready.length >= this.#options.size) return;
-    if (this.#options.busy()) return this.#later(BUSY_POLL_MS);
-    const quietInMs = this.#takenAtMs + QUIET_MS - performance.now();
-    if (quietInMs > 0 && this.#ready.length > 0) return this.#later(quietInMs);
-    this.#filling = this.#one().then(
+    while (this.#mayMake()) this.#make();
+  }
+
+  #mayMake(): boolean {
+    if (this.#closed || this.#failed || this.#timer) return false;
+    const promised = this.#making.filter(({ waiter }) => waiter).length;
+    if (this.#ready.length + this.#making.length - promised >= this.#options.size) return false;
+    const takenForMs = performance.now() - this.#takenAtMs;
+    const atOnce = this.#ready.length === 0 && takenForMs < IN_USE_MS ? this.#options.atOnce : 1;
+    if (this.#making.length >= atOnce) return false;
+    if (this.#options.busy()) {
+      this.#later(BUSY_POLL_MS);
+      return false;
+    }
+    if (takenForMs < QUIET_MS && this.#ready.length > 0) {
+      this.#later(QUIET_MS - takenForMs);
+      return false;
+    }
+    return true;
+  }
+
+  #make(): void {
+    const making: Making = { done: Promise.resolve() };
+    this.#making.push(making);
+    making.done = this.#one(making).then(
       () => {
-        this.#filling = undefined;
+        this.#leave(making);
         this.#later(0);
       },
       (error: unknown) => {
-        this.#filling = undefined;
+        this.#leave(making);
+        making.waiter?.();
         this.#options.onError(error);
+        this.#failed = true;
         this.#later(RETRY_MS);
       },
     );
+  }
+
+  #leave(making: Making): void {
+    this.#making.splice(this.#making.indexOf(making), 1);
   }
 
   /** Resolves when the pool is full, for those who start measuring or serving. */
   async full(): Promise<void> {
     while (!this.#closed && this.#ready.length < this.#options.size) {
       this.fill();
-      await (this.#filling ?? sleep(BUSY_POLL_MS));
+      await (this.#making[0]?.done ?? sleep(BUSY_POLL_MS));
     }
   }
 
@@ -105,17 +166,22 @@ export class Pool {
   async close(): Promise<Instance[]> {
     this.#closed = true;
     clearTimeout(this.#timer);
-    await this.#filling;
+    await Promise.all(this.#making.map(({ done }) => done));
     await Promise.all(this.#discarding);
     const left = this.#ready.map(({ instance }) => instance);
     this.#ready = [];
     return left;
   }
 
-  async #one(): Promise<void> {
-    const { instance, key } = await this.#options.make();
+  async #one(making: Making): Promise<void> {
+    const expected = this.#lastKey;
+    const { instance, key } = await this.#options.make(() => making.waiter !== undefined);
+    this.#lastKey = key;
+    const fits = expected !== undefined && sameKey(expected, key);
+    if (making.waiter && fits && !this.#closed) return making.waiter(instance);
     if (this.#closed) await this.#options.destroy(instance);
     else this.#ready.push({ instance, key });
+    making.waiter?.();
   }
 
   #discard(instance: Instance): void {
@@ -130,6 +196,7 @@ export class Pool {
     if (this.#closed || this.#timer) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
+      this.#failed = false;
       this.fill();
     }, ms);
     this.#timer.unref();

@@ -109,7 +109,8 @@ async function settleEnded(engine: Engine, record: SandboxRecord, facts: Found |
     const { stopping: _stopping, ...rest } = record;
     return records.save({ ...rest, phase: 'stopped', instance: undefined, frozen: false, memory: undefined });
   }
-  const rebooted = facts && isWhole(facts) && facts.bootId !== resources.bootId;
+  // Facts are written before all else, and only a power loss takes them.
+  const rebooted = facts && (!isWhole(facts) || facts.bootId !== resources.bootId);
   await records.save({
     ...record,
     phase: 'failed',

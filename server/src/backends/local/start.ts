@@ -14,7 +14,8 @@ import { requireSpec, requireWanted } from '../support/check.ts';
 import { startMain } from '../support/start-main.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { clear } from './end-instance.ts';
-import { save, setQuota, type Engine } from './engine.ts';
+import type { Hold } from './held-names.ts';
+import { requireOpen, save, setQuota, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
 import { fitGuest } from './fit-guest.ts';
 import { cloneTemplate, footingIn, plan } from './plan.ts';
@@ -71,11 +72,9 @@ export async function start(
     ...(before && { on: before }),
   });
   const hold = engine.held.hold(facts.name, facts.tree);
-  const ready = before ? undefined : takeReady(engine, spec, facts);
+  const ready = before ? undefined : await takeReady(engine, id, { spec, facts, hold });
   const used = ready && 'instance' in ready ? ready.instance.facts : facts;
   if (ready && 'tree' in ready) facts.tree = ready.tree;
-  hold.add(used.name);
-  hold.add(used.tree);
   const record: SandboxRecord = {
     id,
     spec,
@@ -94,7 +93,8 @@ export async function start(
   const named = instance && nameInstance(instance, hostname);
   named?.catch(() => {});
   try {
-    await save(engine, record);
+    // After a power loss a new sandbox that was not ready is absent, with its record or without.
+    await save(engine, record, { undoable: !before });
     await faultPoint('local.start.recorded');
     if (instance) await Promise.all([named, dress(engine, instance, spec.limits)]);
     else instance = await startCold(engine, facts, spec.limits, { fresh: !before && ready === undefined });
@@ -117,24 +117,36 @@ export async function start(
 }
 
 /**
- * What was made in advance: a running instance, or a tree. Synchronous, so that no other start takes the
- * same.
+ * What was made in advance: a running instance, also one that is just being made, or a tree. It is held in the
+ * turn of the event loop in which it is taken.
  */
-function takeReady(
+async function takeReady(
   engine: Engine,
-  spec: SandboxSpec,
-  facts: InstanceFacts,
-): { instance: Instance } | { tree: string } | undefined {
+  id: SandboxId,
+  { spec, facts, hold }: { spec: SandboxSpec; facts: InstanceFacts; hold: Hold },
+): Promise<{ instance: Instance } | { tree: string } | undefined> {
   const poolable = !facts.readOnlyRoot && !facts.mounts && facts.openFiles === engine.usual.openFiles;
-  const instance = poolable ? engine.pool.take(poolKeyOf(facts)) : undefined;
-  if (instance) {
+  const key = poolKeyOf(facts);
+  const claim = (instance: Instance) => {
+    hold.add(instance.facts.name);
+    hold.add(instance.facts.tree);
     claimInstance(engine.resources, instance);
-    return { instance };
+  };
+  try {
+    const waiting = poolable ? engine.pool.take(key) : undefined;
+    if (waiting) claim(waiting);
+    const instance = waiting ?? (poolable ? await engine.pool.next(key, claim) : undefined);
+    if (instance) return { instance };
+    // It may have been closed while this one waited.
+    requireOpen(engine, id);
+  } catch (error) {
+    hold.release();
+    throw error;
   }
   // A clone that waits would keep an image from being removed.
   const spare = facts.image === undefined && spec.limits.diskBytes === engine.usual.diskBytes;
   const tree = spare ? engine.spares.take(facts.templateTree) : undefined;
-  return tree === undefined ? undefined : { tree };
+  return tree === undefined ? undefined : { tree: hold.add(tree) };
 }
 
 /** Starts an instance, on a new clone of its template if it is `fresh`, when it is its turn. */

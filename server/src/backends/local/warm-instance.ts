@@ -5,10 +5,11 @@ import { cloneTemplate, plan } from './plan.ts';
 import { poolKeyOf, type PoolKey } from './pool.ts';
 import { warmUp } from './warm-up.ts';
 
-/** Makes an instance for the warm pool. */
+/** Makes an instance for the warm pool. One that a caller waits for already is not warmed up first. */
 export async function makeWarmInstance(
   engine: Engine,
   template: string,
+  isAwaited: () => boolean,
 ): Promise<{ instance: Instance; key: PoolKey }> {
   const { resources, usual } = engine;
   const facts = await plan(engine, { template }, { pooled: true });
@@ -17,10 +18,10 @@ export async function makeWarmInstance(
   try {
     await cloneTemplate(engine, facts, usual);
     instance = await startInstance(resources, facts, usual);
-    await warmUp(instance);
+    if (!isAwaited()) await warmUp(instance);
     // The first command of a sandbox would wait for these files. If they cannot be written now, it tries again.
     const certificate = resources.egress?.certificate;
-    if (certificate !== undefined)
+    if (certificate !== undefined && !isAwaited())
       await putTrustFiles(instance.link.guest.files('root'), certificate).catch(engine.onError);
     return { instance, key: poolKeyOf(facts) };
   } catch (error) {

@@ -28,6 +28,7 @@ export function memoryCapabilities(): Capabilities {
       freeze: true,
       suspend: true,
       snapshots: true,
+      snapshotXattrs: true,
       memorySnapshots: false,
       volumes: true,
       volumeSize: true,

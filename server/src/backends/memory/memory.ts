@@ -170,6 +170,8 @@ export function memoryBackend({
     validate: (spec) => backend.validate(spec),
   });
 
+  const space = { spaceOf: async (id: SandboxId) => ({ fileBytes: get(id).tree.usedBytes }) };
+
   const backend: MemoryBackend = {
     ...snapshotting,
     name: 'memory',
@@ -179,7 +181,7 @@ export function memoryBackend({
     },
 
     ability(name) {
-      return abilityOf({ resize: this, freeze: this, suspend: this, snapshots: this, volumes }, name);
+      return abilityOf({ resize: this, freeze: this, suspend: this, snapshots: this, space, volumes }, name);
     },
 
     async validate(spec) {
@@ -260,6 +262,8 @@ export function memoryBackend({
         diskLimitBytes: sandbox.limits.diskBytes,
         networkRxBytes: null,
         networkTxBytes: null,
+        diskReadBytes: null,
+        diskWriteBytes: null,
         oomKills: usage.oomKills,
       };
     },

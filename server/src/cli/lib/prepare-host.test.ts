@@ -1,4 +1,13 @@
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { prepareHost } from './prepare-host.ts';
@@ -44,6 +53,21 @@ describe('prepareHost()', () => {
     expect(log()).toEqual(['build-guest']);
     prepare(['local']);
     expect(log()).toEqual(['build-guest', 'install-host']);
+  });
+
+  it('builds the guest again when its sources are newer', () => {
+    mkdirSync(join(root, 'guest/src/deep'), { recursive: true });
+    const source = join(root, 'guest/src/deep/main.rs');
+    writeFileSync(source, '');
+    guest();
+    programs();
+    const tomorrow = new Date(Date.now() + 86_400_000);
+    utimesSync(join(root, 'guest/target/release/cay-guest'), tomorrow, tomorrow);
+    prepare(['local']);
+    expect(log()).toEqual([]);
+    utimesSync(source, tomorrow, new Date(tomorrow.getTime() + 1000));
+    prepare(['local']);
+    expect(log()).toEqual(['build-guest']);
   });
 
   it('names the script that failed', () => {

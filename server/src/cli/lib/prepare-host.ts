@@ -1,6 +1,6 @@
-/** Builds and installs what sandboxes on this machine need, the first time it is missing. */
+/** Builds and installs what sandboxes on this machine need, where it is missing or out of date. */
 import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import { hasGo } from './install-gvisor.ts';
@@ -26,7 +26,7 @@ export function prepareHost(
   const script = (name: string) => join(root, 'scripts', name);
   const local = backends.includes('local');
   if (!local && !backends.includes('docker')) return;
-  if (existsSync(script('build-guest')) && !existsSync(join(root, 'guest/target/release/cay-guest')))
+  if (existsSync(script('build-guest')) && !isBuilt(join(root, 'guest')))
     run('building the guest', script('build-guest'));
   const missing = PROGRAMS.filter(
     (program) => !path.some((directory) => existsSync(join(directory, program))),
@@ -36,6 +36,18 @@ export function prepareHost(
   run(`installing Debian packages for ${missing.join(', ')}`, script('install-host'));
   if (missing.includes('runsc') && hasGo())
     note(errorColour.dim('"cay install gvisor" builds a current gVisor, which is faster than Debian\'s'));
+}
+
+/** Whether the guest's program is there, and as new as its sources: a clone may have been updated since. */
+function isBuilt(guest: string): boolean {
+  const built = modified(join(guest, 'target/release/cay-guest'));
+  const sources = existsSync(join(guest, 'src')) ? readdirSync(join(guest, 'src'), { recursive: true }) : [];
+  return built > 0 && sources.every((source) => modified(join(guest, 'src', String(source))) <= built);
+}
+
+/** When it was written, or 0 if it does not exist. */
+function modified(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0;
 }
 
 function pathDirectories(): string[] {

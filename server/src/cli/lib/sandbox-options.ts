@@ -1,10 +1,13 @@
 /** The flags that describe a sandbox, shared by `run` and `create`. */
 import type { CreateSandboxInput, NamedPolicy, NetworkPolicy, NetworkRule } from '@cay/sdk/client';
 import { Option, type Command } from 'commander';
+import { parseBucketCopy } from './bucket-option.ts';
 import { usageError } from './failure.ts';
 import { parseTmpfs, parseVolume } from './mount-options.ts';
+import { parsePublish, type Publish } from './publish-options.ts';
 import { pairs, parseCount, parseCpus, parseSize } from './units.ts';
 
+type Buckets = NonNullable<CreateSandboxInput['buckets']>;
 type Mounts = NonNullable<CreateSandboxInput['mounts']>;
 
 export interface SandboxOptions {
@@ -23,11 +26,14 @@ export interface SandboxOptions {
   pids?: number;
   readOnly?: boolean;
   volume?: Mounts;
+  bucket?: Buckets;
   tmpfs?: Mounts;
   network?: NamedPolicy;
   allow?: string[];
   deny?: string[];
   secret?: string[];
+  publish?: Publish[];
+  join?: string[];
 }
 
 /** As in the protocol, whose schemas this program does not load. */
@@ -99,12 +105,27 @@ export function withSandboxOptions(command: Command): Command {
       (text: string, before: Mounts | undefined) => [...(before ?? []), parseVolume(text)],
     )
     .option(
+      '--bucket <copy>',
+      'a copy of a bucket as NAME[:PREFIX]:/path, with ,down or ,up for one direction, ,deletions, ,conflict=bucket or ,conflict=sandbox; may be repeated',
+      (text: string, before: Buckets | undefined) => [...(before ?? []), parseBucketCopy(text)],
+    )
+    .option(
       '--tmpfs <mount>',
       'memory as a directory, such as /scratch:size=64m,mode=1777; may be repeated',
       (text: string, before: Mounts | undefined) => [...(before ?? []), parseTmpfs(text)],
     )
+    .option(
+      '--publish <ports>',
+      "a port of the server's machine that leads to a port inside, such as 8080:80; may be repeated",
+      (text: string, before: Publish[] | undefined) => [...(before ?? []), parsePublish(text)],
+    )
     .addOption(
       new Option('--network <policy>', "what it reaches outside (default: the server's)").choices(POLICIES),
+    )
+    .option(
+      '--join <network>',
+      'a named network, whose sandboxes reach each other by name; may be repeated',
+      collected,
     )
     .option('--allow <rule>', 'a name, address or preset that it reaches, too; may be repeated', collected)
     .option('--deny <rule>', 'one that it does not reach; may be repeated', collected)
@@ -132,6 +153,9 @@ export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
     ...(options.user !== undefined && { user: options.user }),
     ...(options.readOnly && { readOnlyRoot: true }),
     ...networkOf(options),
+    ...(options.join && { networks: options.join }),
+    ...(options.publish && { publish: options.publish }),
+    ...(options.bucket && { buckets: options.bucket }),
     ...((options.volume || options.tmpfs) && {
       mounts: [...(options.volume ?? []), ...(options.tmpfs ?? [])],
     }),

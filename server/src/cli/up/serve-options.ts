@@ -11,7 +11,10 @@ import type { BackendOptions, DockerSettings, ImageFlags } from '../verb.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 
-type FromSettings = Omit<ServeOptions, 'backend' | 'asPlatform' | 'dataDir' | 'box' | 'egress' | 'log'>;
+type FromSettings = Omit<
+  ServeOptions,
+  'backend' | 'asPlatform' | 'dataDir' | 'box' | 'egress' | 'log' | 'archives'
+>;
 
 export function serveOptions(
   { settings, given }: Resolved,
@@ -23,6 +26,14 @@ export function serveOptions(
     ...settings.listen,
     ...(tlsCert !== undefined && { tls: { certFile: tlsCert, keyFile: tlsKey! } }),
     ...(settings.database !== undefined && { database: settings.database }),
+    store: {
+      place: settings.store,
+      credentialsFile: settings.storeCredentials,
+      accessKeyId: settings.storeAccessKeyId,
+      secretKey: settings.storeSecretKey,
+      sessionToken: settings.storeSessionToken,
+    },
+    ...(settings.allowBucketEndpoint && { bucketEndpoints: settings.allowBucketEndpoint }),
     insecure: settings.insecure,
     publicUrl: settings.publicUrl,
     previewDomains: settings.previewDomain,
@@ -94,9 +105,12 @@ function imagesOf(settings: Settings): ImageFlags {
 }
 
 function pressureOf(settings: Settings): Partial<PressureSettings> {
-  const { memoryOvercommit, diskOvercommit, memoryReserve, diskReserve, reclaim } = settings;
+  const { memoryOvercommit, diskOvercommit, memoryReserve, diskReserve, reclaim, warnAt, criticalAt } =
+    settings;
   return {
     reclaim: reclaim === 'on',
+    ...(warnAt !== undefined && { warnShare: warnAt / 100 }),
+    ...(criticalAt !== undefined && { criticalShare: criticalAt / 100 }),
     ...(memoryOvercommit !== undefined && { memoryOvercommit }),
     ...(diskOvercommit !== undefined && { diskOvercommit }),
     ...(memoryReserve !== undefined && { memoryReserveBytes: memoryReserve }),

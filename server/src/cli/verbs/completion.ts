@@ -32,6 +32,7 @@ const NAMES_SANDBOX = [
   'cp',
   'turn',
   'rollback',
+  'move',
   'fork',
   'diff',
   'export',

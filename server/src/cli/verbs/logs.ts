@@ -36,7 +36,7 @@ export const logsVerb: Verb = (program) => {
   withCommonOptions(command).action(async (ref: string, id: string | undefined, options: Options) => {
     const sandbox = await openClient(options).sandbox(ref);
     const command = id ?? usual(await sandbox.commands());
-    if (command === undefined) return note(`no command was started in ${ref} yet`);
+    if (command === undefined) return note(`no output of a command is kept in ${ref}`);
     for await (const event of logs(sandbox, command, options)) show(event, options.json ?? false);
   });
 };

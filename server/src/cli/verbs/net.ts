@@ -26,6 +26,7 @@ export const netVerb: Verb = (program) => {
   setVerb(command);
   for (const list of ['allow', 'deny'] as const) addVerb(command, list);
   injectVerb(command);
+  for (const verb of ['join', 'leave'] as const) memberVerb(command, verb);
   logVerb(command);
   approvalVerbs(command);
 };
@@ -139,6 +140,25 @@ function hostKeysIn(path: string): string[] {
   } catch (error) {
     throw pathError('read', path, error);
   }
+}
+
+function memberVerb(command: Command, verb: 'join' | 'leave'): void {
+  const member = command
+    .command(verb)
+    .description(
+      verb === 'join'
+        ? 'put a sandbox into named networks, whose sandboxes reach each other by name'
+        : 'take a sandbox out of named networks; its connections there are cut',
+    )
+    .argument('<sandbox>', SANDBOX)
+    .argument('<network...>', 'names of networks of the project');
+  withCommonOptions(member).action(async (ref: string, names: string[], options: CommonOptions) => {
+    const sandbox = await openClient(options).sandbox(ref);
+    const others = sandbox.info.networks.filter((name) => !names.includes(name));
+    const { networks } = await sandbox.update({ networks: verb === 'join' ? [...others, ...names] : others });
+    if (options.json) printJson({ networks });
+    else print(networks.length > 0 ? networks.join(' ') : colour.dim('in no named network'));
+  });
 }
 
 function logVerb(command: Command): void {

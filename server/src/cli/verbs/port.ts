@@ -1,15 +1,17 @@
-import type { ExposedPort, Sandbox } from '@cay/sdk/client';
+import type { ExposedPort, PublishedPort, Sandbox } from '@cay/sdk/client';
 import type { Command } from 'commander';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, note, print, printJson, printable, table } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
+import { formatPublished, parsePublish } from '../lib/publish-options.ts';
 import { parsePort } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
 
 interface Ports {
   listening: { port: number; address?: string; command?: string }[];
   exposed: ExposedPort[];
+  published: PublishedPort[];
 }
 
 const SANDBOX = 'id, name or beginning of an id';
@@ -19,7 +21,7 @@ export const portVerb: Verb = (program) => {
 
   const list = command
     .command('ls')
-    .description('list the ports that are exposed and those that something listens on')
+    .description('list the ports that are exposed or published, and those that something listens on')
     .argument('<sandbox>', SANDBOX);
   withCommonOptions(list).action(async (ref: string, options: CommonOptions) => {
     const client = openClient(options);
@@ -28,13 +30,44 @@ export const portVerb: Verb = (program) => {
     if (options.json) return printJson(ports);
     const listening = new Set(ports.listening.map(({ port }) => port));
     const exposed = new Map(ports.exposed.map((port) => [port.port, port]));
-    const rows = [...new Set([...exposed.keys(), ...listening])]
+    const published = Map.groupBy(ports.published, ({ port }) => port);
+    const rows = [...new Set([...exposed.keys(), ...listening, ...published.keys()])]
       .sort((one, other) => one - other)
-      .map((port) => rowOf(port, exposed.get(port), listening.has(port)));
-    print(table(['PORT', 'LISTENING', 'EXPOSED', 'OPEN'], rows));
+      .map((port) => rowOf(port, exposed.get(port), published.get(port) ?? [], listening.has(port)));
+    print(table(['PORT', 'LISTENING', 'EXPOSED', 'PUBLISHED', 'OPEN'], rows));
+    for (const { problem } of ports.published)
+      if (problem !== undefined) note(colour.yellow(printable(problem)));
   });
 
   adding(command.command('add'));
+
+  const publish = command
+    .command('publish')
+    .description("make a port of the server's machine lead to a port of a sandbox")
+    .argument('<sandbox>', SANDBOX)
+    .argument(
+      '<ports>',
+      'the port of the machine and the port inside, such as 8080:80; one number takes a free port of the machine',
+      parsePublish,
+    );
+  withCommonOptions(publish).action(
+    async (ref: string, wanted: ReturnType<typeof parsePublish>, options: CommonOptions) => {
+      const published = await (await openClient(options).sandbox(ref)).publish(wanted);
+      if (options.json) printJson(published);
+      else print(formatPublished(published));
+    },
+  );
+
+  const unpublish = command
+    .command('unpublish')
+    .description("stop leading a port of the server's machine to a sandbox")
+    .argument('<sandbox>', SANDBOX)
+    .argument('<port>', 'the port of the machine', parsePort);
+  withCommonOptions(unpublish).action(async (ref: string, port: number, options: CommonOptions) => {
+    await (await openClient(options).sandbox(ref)).unpublish(port);
+    if (options.json) printJson({ hostPort: port });
+    else print(String(port));
+  });
 
   const remove = command
     .command('rm')
@@ -88,11 +121,17 @@ async function expose(
   if (exposed.visibility === 'public') note(colour.dim('open to everybody who knows this address'));
 }
 
-function rowOf(port: number, exposed: ExposedPort | undefined, listening: boolean): string[] {
+function rowOf(
+  port: number,
+  exposed: ExposedPort | undefined,
+  published: PublishedPort[],
+  listening: boolean,
+): string[] {
   return [
     String(port),
     listening ? colour.green('yes') : colour.dim('no'),
     exposed?.visibility ?? colour.dim('no'),
+    published.map(formatPublished).join(', ') || colour.dim('no'),
     exposed ? printable(exposed.openUrl) : colour.dim('-'),
   ];
 }

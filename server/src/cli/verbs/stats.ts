@@ -2,12 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Sandbox, type Stats } from '@cay/sdk/client';
 import { openClient, type Client } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
+import { chartRow } from '../lib/chart.ts';
 import { print, printJson, table } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatBytes, parseDuration } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
 
-type Options = CommonOptions & { once?: boolean; interval: number };
+type Options = CommonOptions & { once?: boolean; interval: number; since?: number };
 
 /** Between the two readings of `--once`. */
 const ONCE_MS = 250;
@@ -25,9 +26,15 @@ export const statsVerb: Verb = (program) => {
     .description('show what sandboxes use, live')
     .argument('[sandbox...]', 'ids, names or beginnings of ids; every active one if absent')
     .option('--once', 'one reading, then end')
+    .option(
+      '--since <time>',
+      'what it used for so long, such as 1h, also of a sandbox that does not run',
+      parseDuration,
+    )
     .option('--interval <time>', 'between readings', parseDuration, 1000);
   withCommonOptions(command).action(async (refs: string[], options: Options) => {
     const client = openClient(options);
+    if (options.since !== undefined) return showHistory(client, refs, options.since, options.json ?? false);
     const live = process.stdout.isTTY && !options.json && !options.once;
     let before = new Map<string, Stats>();
     if (options.once) {
@@ -47,11 +54,68 @@ export const statsVerb: Verb = (program) => {
   });
 };
 
-async function readAll(client: Client, refs: string[], before: Map<string, Stats>): Promise<Reading[]> {
+/** For each sandbox what it takes on disk, and charts of what it used. */
+async function showHistory(client: Client, refs: string[], since: number, json: boolean): Promise<void> {
+  const sandboxes = await sandboxesOf(client, refs);
+  const all = await Promise.all(
+    sandboxes.map(async (sandbox) => ({
+      sandbox,
+      history: await sandbox.statsHistory({ sinceMs: Date.now() - since }),
+      space: await sandbox.space(),
+    })),
+  );
+  if (json) {
+    printJson(
+      all.map(({ sandbox, history, space }) => ({
+        id: sandbox.id,
+        name: sandbox.info.name,
+        space,
+        ...history,
+      })),
+    );
+    return;
+  }
+  for (const { sandbox, history, space } of all) {
+    const { snapshots } = space;
+    print(
+      `${sandbox.info.name ?? sandbox.id}  ${sandbox.info.state}, ${formatBytes(space.fileBytes)} of files, ` +
+        `${snapshots.count} snapshots with ${formatBytes(snapshots.bytes)}`,
+    );
+    if (history.samples.length === 0) {
+      print(`  nothing was read since then; it is read every ${history.intervalMs / 1000} s while it runs`);
+      continue;
+    }
+    const times = { fromMs: Date.now() - since, toMs: Date.now(), samples: history.samples };
+    const rows = [
+      chartRow(
+        'cpu',
+        times,
+        ({ cpuPercent }) => cpuPercent,
+        (value) => `${value.toFixed(0)} %`,
+      ),
+      chartRow('memory', times, ({ memoryBytes }) => memoryBytes, formatBytes),
+      chartRow('disk', times, ({ diskBytes }) => diskBytes, formatBytes),
+      chartRow(
+        'pids',
+        times,
+        ({ pids }) => pids,
+        (value) => value.toFixed(0),
+      ),
+    ];
+    print(table(['', 'SINCE THEN', 'NOW', 'MOST'], rows));
+  }
+}
+
+async function sandboxesOf(client: Client, refs: string[]): Promise<Sandbox[]> {
   const sandboxes: Sandbox[] = [];
   if (refs.length > 0) for (const ref of refs) sandboxes.push(await client.sandbox(ref));
   else
     for await (const sandbox of Sandbox.list({ ...client.options, state: 'active' })) sandboxes.push(sandbox);
+  return sandboxes;
+}
+
+async function readAll(client: Client, refs: string[], before: Map<string, Stats>): Promise<Reading[]> {
+  const sandboxes = await sandboxesOf(client, refs);
   const readings = await Promise.all(
     sandboxes.map(async (sandbox) => {
       // A sandbox that was not named may end meanwhile.
@@ -89,7 +153,11 @@ function text(readings: Reading[]): string {
     `${formatBytes(stats.diskBytes)} / ${formatBytes(stats.diskLimitBytes)}`,
     String(stats.pids),
     `${formatBytes(stats.networkRxBytes)} / ${formatBytes(stats.networkTxBytes)}`,
+    `${formatBytes(stats.diskReadBytes)} / ${formatBytes(stats.diskWriteBytes)}`,
     String(stats.oomKills),
   ]);
-  return table(['SANDBOX', 'CPU', 'CPU TIME', 'MEMORY', 'DISK', 'PIDS', 'NETWORK IN / OUT', 'OOM'], rows);
+  return table(
+    ['SANDBOX', 'CPU', 'CPU TIME', 'MEMORY', 'DISK', 'PIDS', 'NETWORK IN / OUT', 'DISK IN / OUT', 'OOM'],
+    rows,
+  );
 }

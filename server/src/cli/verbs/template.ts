@@ -1,4 +1,5 @@
-import { CayError, isCayError, type Template, type TemplatePage } from '@cay/sdk/client';
+import { CayError, isCayError, type TemplatePage } from '@cay/sdk/client';
+import type { Template } from '@cay/sdk/protocol';
 import { atSnapshot } from '../lib/at-snapshot.ts';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
@@ -6,6 +7,7 @@ import { withHint } from '../lib/failure.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import type { Verb } from '../verb.ts';
+import { addArchives } from './template-archive.ts';
 import { addBuild } from './template-build.ts';
 
 interface SaveOptions extends CommonOptions {
@@ -55,6 +57,7 @@ export const templateVerb: Verb = (program, composition) => {
   });
 
   addBuild(command, composition);
+  addArchives(command);
 
   withCommonOptions(
     command.command('inspect').description('show all about a template').argument('<name>', 'its name'),

@@ -56,6 +56,7 @@ const CAUSES: Record<Node['snapshot']['cause'], string> = {
   rollback: 'before a rollback',
   fork: 'fork',
   archive: 'archived',
+  move: 'before a move',
   import: 'imported',
 };
 

@@ -106,6 +106,14 @@ export function watchHealth({
       return {
         verdict: worst(checks.map(({ level }) => level)),
         checks,
+        resources: Object.entries(pressure.readings()).map(([name, { level, total, free }]) => ({
+          name: name as Resource,
+          level,
+          total,
+          free,
+          ...pressure.thresholds,
+        })),
+        pool: pressure.pool() ?? null,
         // A report without counts says more than none.
         sandboxes: await records.sandboxes.counts(project).catch(() => ({})),
         uptimeMs: Math.max(0, now() - sinceMs),

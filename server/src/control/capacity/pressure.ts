@@ -62,6 +62,7 @@ export interface Reading {
 export type Resource = 'memory' | 'disk' | 'pids';
 
 export interface Pressure {
+  readonly thresholds: { warnShare: number; criticalShare: number };
   level(): Level;
   readings(): Partial<Record<Resource, Reading>>;
   /** The backend's warm pool at the last measurement; undefined if it has none. */
@@ -202,6 +203,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
   const timer = setInterval(() => void look().catch(onError), settings.lookEveryMs).unref();
 
   return {
+    thresholds: { warnShare: settings.warnShare, criticalShare: settings.criticalShare },
     level: () => worst(Object.values(readings).map(({ level }) => level)),
     readings: () => readings,
     pool: () => warmPool,

@@ -12,9 +12,11 @@ import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import { requireSecrets } from '../secrets/require-secrets.ts';
 import { secretsIn } from '../secrets/secrets-in.ts';
+import type { GuestAccess } from '../sandboxes/guest-access.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { openApprovals } from './approvals.ts';
 import { openDenialEvents } from './denial-events.ts';
+import { peerAccess } from './peer-access.ts';
 import type { NetworkVerbs } from './network.ts';
 import { shownPolicy, withRules } from './network-policies.ts';
 
@@ -33,19 +35,27 @@ export interface OpenedNetworkVerbs {
 }
 
 const MAX_DENIED = 20;
+/** After these the policy of a sandbox, or its networks, may be another. */
+const CHANGES = new Set(['sandbox.created', 'sandbox.updated', 'sandbox.removed']);
 
 export function openNetworkVerbs({
+  activity,
+  backend,
   clock,
   egress,
   enforcement,
+  guestAccess,
   lookup,
   networks,
   onError,
   operations,
   recordEvent,
   records,
+  shared,
 }: Pick<
   Core,
+  | 'activity'
+  | 'backend'
   | 'clock'
   | 'egress'
   | 'enforcement'
@@ -55,7 +65,11 @@ export function openNetworkVerbs({
   | 'operations'
   | 'recordEvent'
   | 'records'
->): OpenedNetworkVerbs {
+> & {
+  guestAccess: GuestAccess;
+  /** Whether other servers change the same records. */
+  shared: boolean;
+}): OpenedNetworkVerbs {
   const attempts = new Broadcast<EgressAttempt>();
   const counts: Omit<NetworkCounts, 'overQuota'> = {
     attempts: { allowed: 0, denied: 0, failed: 0 },
@@ -85,6 +99,7 @@ export function openNetworkVerbs({
   egress?.listen({
     ask: approvals.ask,
     secrets: networks.secretsOf,
+    peers: peerAccess({ activity, backend, clock, guestAccess, records }),
     onAttempt(attempt) {
       counts.attempts[attempt.verdict]++;
       counts.bytes.in += attempt.bytesIn;
@@ -93,6 +108,15 @@ export function openNetworkVerbs({
       if (attempt.verdict === 'denied') denials.add(attempt);
     },
   });
+
+  const unlisten = shared
+    ? records.events.listen(({ type, sandbox, project }) => {
+        if (sandbox !== null && CHANGES.has(type))
+          inBackground(networks.apply(sandbox as SandboxId), onError);
+        else if (type === 'project.updated' && project !== null)
+          inBackground(networks.applyAll(project), onError);
+      })
+    : undefined;
 
   async function show(row: SandboxRow): Promise<SandboxNetwork> {
     const project = await records.projects.get(row.project);
@@ -191,6 +215,7 @@ export function openNetworkVerbs({
     verbs,
     counts: () => ({ ...counts, overQuota: egress?.engine.projects.refused() ?? 0 }),
     async close() {
+      unlisten?.();
       attempts.close();
       denials.close();
     },

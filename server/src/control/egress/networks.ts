@@ -67,6 +67,8 @@ export function openNetworks({
       const { egressConnections: connections, egressBufferBytes: bytes } = project.effectiveQuota;
       engine.projects.limit(row.project, { connections, bytes });
     }
+    const hostname = (row.name ?? row.id).replaceAll('_', '-').toLowerCase();
+    engine.networks.set(id, { project: row.project, hostname, networks: row.networks });
     const bounds = [row.templateNetwork, project?.network ?? null, maximum];
     const layers = [row.network ?? 'none', ...bounds.filter((bound) => bound !== null)];
     // Before the rules that put them on requests.

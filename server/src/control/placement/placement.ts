@@ -110,6 +110,26 @@ export function platformCapabilities(
   };
 }
 
+/** Whether a record is on this platform, or may be: not every record says where it is. */
+export function isOn(backend: Backend, row: Placed, platform: Backend): boolean {
+  const name = platformOf(row, backend);
+  return name === undefined || backend.ability('platforms')?.nameOf(platform) === name;
+}
+
+/** What was found where its record says or without a record, and what was found elsewhere. */
+export function split<T extends { id: string }>(
+  backend: Backend,
+  found: readonly Found<T>[],
+  rows: readonly (Placed & { id: string })[],
+): { placed: Found<T>[]; misplaced: Found<T>[] } {
+  const byId = new Map(rows.map((row) => [row.id, row]));
+  const { placed = [], misplaced = [] } = Object.groupBy(found, ({ it, platform }) => {
+    const row = byId.get(it.id);
+    return row && !isOn(backend, row, platform) ? 'misplaced' : 'placed';
+  });
+  return { placed, misplaced };
+}
+
 /** Asks every platform. With a single backend it rejects as that does. */
 export async function survey<T>(
   backend: Backend,

@@ -4,13 +4,13 @@
  *
  * A difference is only a reason to look again, in the queue of the sandbox: what is found there decides.
  */
-import type { SnapshotId } from '@cay/sdk/protocol';
-import type { Observation } from '../../backends/backend.ts';
+import type { SandboxId, SnapshotId } from '@cay/sdk/protocol';
+import type { Backend, Observation } from '../../backends/backend.ts';
 import type { Core } from '../core.ts';
-import { platformOf, survey } from '../placement/placement.ts';
+import { platformOf, isOn, split, survey } from '../placement/placement.ts';
 import { isLeasedElsewhere } from '../sandboxes/operations.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
-import { loseSnapshot } from './recover-snapshots.ts';
+import { loseSnapshot, removeLeftSnapshots } from './recover-snapshots.ts';
 import { removeOrphanSandbox } from './orphan-sandboxes.ts';
 import type { Settler } from './settle-sandbox.ts';
 
@@ -35,8 +35,11 @@ export function openReconciling(
 
   async function compareSandboxes(): Promise<void> {
     const { found: all, unsure } = await survey(backend, (platform) => platform.list());
-    const found = new Map(all.map((each) => [each.it.id, each]));
-    for (const row of await sandboxes.list({})) {
+    const rows = await sandboxes.list({});
+    const { placed, misplaced } = split(backend, all, rows);
+    const found = new Map(placed.map((each) => [each.it.id, each]));
+    for (const { it, platform } of misplaced) removeLeft(it.id, platform);
+    for (const row of rows) {
       const there = found.get(row.id);
       const observed: Observation = there?.it ?? { id: row.id, phase: 'absent', incarnation: 0 };
       found.delete(row.id);
@@ -47,6 +50,17 @@ export function openReconciling(
       if (closing.aborted || (await sandboxes.get(id))) continue;
       removeOrphanSandbox(core, { id, platform }).catch(onError);
     }
+  }
+
+  /** A sandbox that was moved, and is still on the platform where it was. */
+  function removeLeft(id: SandboxId, platform: Backend): void {
+    operations
+      .enqueue(id, async () => {
+        const row = closing.aborted ? undefined : await sandboxes.get(id);
+        if (!row || row.operation?.kind === 'move' || isOn(backend, row, platform)) return;
+        await platform.remove(id);
+      })
+      .catch(onError);
   }
 
   function settle({ id }: SandboxRow): void {
@@ -68,8 +82,9 @@ export function openReconciling(
       backend,
       async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? [],
     );
-    const found = new Map(all.map(({ it, platform }) => [it.id, platform]));
     const kept = await snapshots.list({});
+    const { placed, misplaced } = split(backend, all, await snapshots.all());
+    const found = new Map(placed.map(({ it, platform }) => [it.id, platform]));
     const gone = kept.filter((row) => row.here && !found.has(row.id) && !unsure(platformOf(row, backend)));
     for (const row of gone) {
       // Missing twice in a row: a snapshot that was being fetched at the first comparison is there by now.
@@ -80,6 +95,7 @@ export function openReconciling(
       if (!closing.aborted && !(await snapshots.get(id)))
         await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
     }
+    await removeLeftSnapshots(core, misplaced);
   }
 
   async function compareAll(): Promise<void> {

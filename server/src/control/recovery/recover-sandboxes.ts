@@ -7,7 +7,8 @@ import { isAway, type Observation } from '../../backends/backend.ts';
 import { retry } from '../../lib/retry.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
-import { platformOf, survey } from '../placement/placement.ts';
+import type { Moving } from '../placement/move-sandbox.ts';
+import { platformOf, split, survey } from '../placement/placement.ts';
 import { isLeasedElsewhere } from '../sandboxes/operations.ts';
 import type { SandboxDestroyer } from '../sandboxes/destroy-sandbox.ts';
 import type { SandboxMaker } from '../sandboxes/make-sandbox.ts';
@@ -28,12 +29,14 @@ export async function recoverSandboxes({
   records: { sandboxes },
   destroyer,
   maker,
+  moving,
   resizing,
   rollingBack,
   settler,
 }: Pick<Core, 'backend' | 'closing' | 'onError' | 'operations' | 'records'> & {
   destroyer: SandboxDestroyer;
   maker: SandboxMaker;
+  moving: Moving;
   resizing: Resizing;
   rollingBack: RollingBack;
   settler: Settler;
@@ -43,6 +46,8 @@ export async function recoverSandboxes({
     // All of it is in the archive store; what the backend has is left over.
     if (row.pausedAs === 'archived') await backend.remove(row.id);
     else if (row.operation?.kind === 'resize') await resizing.finish(row, row.operation, observed);
+    else if (row.operation?.kind === 'move')
+      await settler.settle(await moving.giveUp(row, row.operation), observed);
     else if (row.operation) await rollingBack.finish(row, row.operation, observed);
     else await settler.settle(row, observed);
   }
@@ -67,11 +72,13 @@ export async function recoverSandboxes({
   }
 
   const { found, unsure } = await survey(backend, (platform) => platform.list());
-  const unknown = new Map(found.map((each) => [each.it.id, each]));
+  const rows = await sandboxes.list({});
+  const { placed, misplaced } = split(backend, found, rows);
+  const unknown = new Map(placed.map((each) => [each.it.id, each]));
   /** What another server is at, that server finishes. */
   const report = (error: unknown) => void (isLeasedElsewhere(error) || onError(error));
 
-  for (const row of await sandboxes.list({})) {
+  for (const row of rows) {
     const there = unknown.get(row.id);
     const observed: Observation = there?.it ?? { id: row.id, phase: 'absent', incarnation: 0 };
     unknown.delete(row.id);
@@ -83,6 +90,9 @@ export async function recoverSandboxes({
       await recover(row.id).catch((error: unknown) => (isAway(error) ? recoverLater(row.id) : report(error)));
     else await settler.settle(row, observed);
   }
+  // It was moved, and what was left behind was not removed. One that is being moved is on both platforms.
+  for (const { it, platform } of misplaced)
+    if ((await sandboxes.get(it.id))?.operation?.kind !== 'move') await platform.remove(it.id).catch(onError);
   // A sandbox without a record was never acknowledged to a caller.
   for (const [id, { platform }] of unknown) await platform.remove(id).catch(onError);
 }

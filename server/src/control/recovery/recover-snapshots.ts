@@ -6,7 +6,7 @@ import { isCayError } from '@cay/sdk/protocol';
 import type { Snapshotting } from '../../backends/backend.ts';
 import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import type { Core } from '../core.ts';
-import { platformOf, survey } from '../placement/placement.ts';
+import { isOn, platformOf, split, survey, type Found } from '../placement/placement.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 
 export async function recoverSnapshots(
@@ -22,7 +22,8 @@ export async function recoverSnapshots(
   const look = () =>
     survey(backend, async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? []);
   const { found, unsure } = await look();
-  const unknown = new Map(found.map(({ it, platform }) => [it.id, platform]));
+  const { placed, misplaced } = split(backend, found, await snapshots.all());
+  const unknown = new Map(placed.map(({ it, platform }) => [it.id, platform]));
   const missing: SnapshotRow[] = [];
 
   /** Removes a snapshot that was never acknowledged, or whose removal was begun. */
@@ -85,7 +86,27 @@ export async function recoverSnapshots(
   await recoverMissing();
   for (const [id, platform] of unknown)
     await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
+  await removeLeftSnapshots(core, misplaced);
   await registry.dropAbandoned();
+}
+
+/** Snapshots that went along with a sandbox that was moved, and are still on the platform where they were. */
+export async function removeLeftSnapshots(
+  { backend, onError, records }: Pick<Core, 'backend' | 'onError' | 'records'>,
+  misplaced: readonly Found<Pick<SnapshotRow, 'id'>>[],
+): Promise<void> {
+  for (const { it, platform } of misplaced) {
+    const row = await records.snapshots.get(it.id);
+    const sandbox = row && (await records.sandboxes.get(row.sandbox));
+    if (!row || sandbox?.operation?.kind === 'move' || isOn(backend, row, platform)) continue;
+    await platform
+      .ability('snapshots')
+      ?.removeSnapshot(it.id)
+      .catch((error: unknown) => {
+        // A sandbox there was made of it. It is removed with the last of them.
+        if (!isCayError(error, 'failed_precondition')) onError(error);
+      });
+  }
 }
 
 /** Records that a snapshot is gone from its backend, and so are the templates that were made of it. */

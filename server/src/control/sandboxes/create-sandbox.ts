@@ -6,6 +6,7 @@ import type { Core } from '../core.ts';
 import type { Idling } from '../pausing/idle-policy.ts';
 import { withMemoryHint } from '../snapshots/memory-errors.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
+import type { ClaimedPorts, HostPorts } from '../host-ports/open-host-ports.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { SandboxMaker } from './make-sandbox.ts';
 import { requireSecrets } from '../secrets/require-secrets.ts';
@@ -36,6 +37,7 @@ export function createVerb({
   pressure,
   quota,
   records,
+  hostPorts,
   idling,
   maker,
   planning,
@@ -53,6 +55,7 @@ export function createVerb({
   | 'quota'
   | 'records'
 > & {
+  hostPorts: Pick<HostPorts, 'claim'>;
   idling: Idling;
   maker: SandboxMaker;
   planning: Planning;
@@ -66,7 +69,7 @@ export function createVerb({
     from: SnapshotRow | undefined,
     network: Pick<SandboxRow, 'network' | 'templateNetwork'>,
   ): SandboxRow {
-    const { name, labels, onTimeout, ports, idle, retention, onBoot } = request;
+    const { name, labels, networks, onTimeout, ports, idle, retention, onBoot } = request;
     return newSandboxRow({
       project,
       name: name ?? null,
@@ -80,6 +83,7 @@ export function createVerb({
       idle: recorded(idle),
       retention: recorded(retention),
       onBoot,
+      networks,
       ...network,
       origin: from ? { snapshot: from.id, memory: request.memory ?? from.memory, start: true } : null,
     });
@@ -94,6 +98,7 @@ export function createVerb({
     row: SandboxRow,
     principal: Principal,
     request: CreateSandbox,
+    ports: ClaimedPorts | undefined,
     idempotencyKey: string | undefined,
   ): Promise<{ existing: Existing } | { release(): Promise<void> }> {
     const { project, spec, origin } = row;
@@ -109,6 +114,15 @@ export function createVerb({
       await quota.require(tx, project, { sandboxes: 1, limits: spec.limits });
       await pressure.admit(spec.limits, { platform: spec.platform, tx });
       await tx.sandboxes.insert(row);
+      for (const sync of request.buckets) {
+        if (!(await tx.buckets.get(project, sync.bucket)))
+          throw new CayError('not_found', `Bucket "${sync.bucket}" does not exist`, {
+            details: { what: 'bucket' },
+            hint: `give it a name first: cay bucket add ${sync.bucket} s3://…`,
+          });
+        await tx.buckets.attach(row.id, sync);
+      }
+      await ports?.record(tx, principal);
       if (idempotencyKey !== undefined)
         await idempotency.remember(tx, project, idempotencyKey, request, row.id);
       return { release: await operations.hold(tx, row.id, 'create') };
@@ -157,19 +171,32 @@ export function createVerb({
     if (withoutCommand) delete spec.cmd;
     await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });
     await backend.validate(spec);
+    if (spec.cmd !== undefined && request.buckets.some(({ direction }) => direction !== 'up'))
+      throw new CayError(
+        'invalid_argument',
+        'A sandbox with a command of its own has no bucket to copy from',
+        {
+          hint: 'the command would start before the files are there: leave it out, and start it when the sandbox is there',
+        },
+      );
     const network = await planning.networkOf(principal, request, from);
     const row = rowFor(principal.project, asked, spec, from, network);
     if (secretsIn(row.network, row.templateNetwork).length > 0)
       await enforcement.requireNotFailed(row.backend, 'a rule with a secret');
-    const inserted = await insert(row, principal, request, idempotencyKey);
-    if ('existing' in inserted)
-      return { sandbox: await showExisting(inserted.existing, principal), created: false };
+    const ports = request.publish.length > 0 ? await hostPorts.claim(row, request.publish) : undefined;
     try {
-      const made = maker.make(row, principal);
-      if (row.idle) idling.changed();
-      return { sandbox: await lookup.show(await made), created: true };
+      const inserted = await insert(row, principal, request, ports, idempotencyKey);
+      if ('existing' in inserted)
+        return { sandbox: await showExisting(inserted.existing, principal), created: false };
+      try {
+        const made = maker.make(row, principal);
+        if (row.idle) idling.changed();
+        return { sandbox: await lookup.show(await made), created: true };
+      } finally {
+        await inserted.release();
+      }
     } finally {
-      await inserted.release();
+      await ports?.settle();
     }
   }
 

@@ -1,4 +1,5 @@
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { Syncing } from '../buckets/syncing.ts';
 import type { Core } from '../core.ts';
 import type { Pausing } from '../pausing/pausing.ts';
 import type { Waker } from '../pausing/wake.ts';
@@ -15,19 +16,24 @@ export function expireSandbox({
   destroyer,
   stopper,
   pausing,
+  syncing,
   waker,
 }: Pick<Core, 'clock' | 'operations' | 'records'> & {
   destroyer: SandboxDestroyer;
   stopper: SandboxStopper;
   pausing: Pick<Pausing, 'pauseOnTimeout'>;
-  waker: Pick<Waker, 'prepareStop'>;
+  syncing: Syncing;
+  waker: Pick<Waker, 'ensureAwake' | 'prepareStop'>;
 }): Expire {
   async function end(row: SandboxRow): Promise<void> {
     // A sandbox in state `destroying` has a time only if its removal has failed.
     if (row.state === 'destroying') await destroyer.destroy(row, undefined, 'recovery');
-    else if (row.onTimeout === 'destroy') await destroyer.destroy(row, undefined, 'timeout');
-    else if (row.onTimeout === 'stop' || !(await pausing.pauseOnTimeout(row)))
-      await stopper.stop(await waker.prepareStop(row), undefined, { cause: 'timeout' });
+    else if (row.onTimeout === 'destroy')
+      await destroyer.destroy(await syncing.beforeEnd(row, waker.ensureAwake), undefined, 'timeout');
+    else if (row.onTimeout === 'stop' || !(await pausing.pauseOnTimeout(row))) {
+      const written = await syncing.beforeEnd(row, waker.ensureAwake);
+      await stopper.stop(await waker.prepareStop(written), undefined, { cause: 'timeout' });
+    }
   }
 
   return async ({ id }) => {

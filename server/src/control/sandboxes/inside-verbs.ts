@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { SandboxId, Stats } from '@cay/sdk/protocol';
-import type { CallScope } from '../../backends/backend.ts';
 import type { Core } from '../core.ts';
+import { statsReader } from '../stats/stats-verbs.ts';
 import { auditedFiles, type OnFileChange } from './audited-files.ts';
 import type { GuestAccess } from './guest-access.ts';
 import type { SandboxVerbs } from './sandbox.ts';
@@ -17,13 +16,7 @@ export function insideVerbs({
 }: Pick<Core, 'backend' | 'egress' | 'lookup' | 'recordEvent' | 'records'> & {
   guestAccess: GuestAccess;
 }): Pick<SandboxVerbs, 'files' | 'stats' | 'samples' | 'lookup' | 'ids'> {
-  /** What the server carries for it, where the platform does not count. */
-  async function stats(id: SandboxId, options?: CallScope): Promise<Stats> {
-    const read = await backend.stats(id, options);
-    const carried = egress?.engine.stats(id);
-    if (!carried) return read;
-    return { ...read, networkRxBytes: carried.bytesIn, networkTxBytes: carried.bytesOut };
-  }
+  const stats = statsReader({ backend, egress });
 
   return {
     async files(principal, ref, asked) {

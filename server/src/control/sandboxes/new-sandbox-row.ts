@@ -10,6 +10,7 @@ type Given = Pick<
   | 'labels'
   | 'name'
   | 'network'
+  | 'networks'
   | 'onBoot'
   | 'onTimeout'
   | 'origin'

@@ -23,6 +23,7 @@ const OPERATIONS = {
   fork: 'reads',
   rollback: 'changes',
   pause: 'changes',
+  move: 'changes',
   remove: 'changes',
 } as const;
 export type Operation = keyof typeof OPERATIONS;

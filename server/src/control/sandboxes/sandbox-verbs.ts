@@ -4,6 +4,7 @@ import { recorded, type SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import { formatCursor, parseCursor, parseLabels } from '../listing.ts';
 import type { Idling } from '../pausing/idle-policy.ts';
+import type { Syncing } from '../buckets/syncing.ts';
 import type { Waker } from '../pausing/wake.ts';
 import type { Retaining } from '../snapshots/retention.ts';
 import type { Principal } from '../tenants/principal.ts';
@@ -21,6 +22,7 @@ type Dependencies = Pick<
   | 'activity'
   | 'backend'
   | 'lookup'
+  | 'networks'
   | 'operations'
   | 'policy'
   | 'pressure'
@@ -37,6 +39,7 @@ type Dependencies = Pick<
   starter: SandboxStarter;
   state: StateRecorder;
   stopper: SandboxStopper;
+  syncing: Syncing;
   waker: Waker;
 };
 
@@ -44,6 +47,7 @@ export function sandboxVerbs({
   activity,
   backend,
   lookup,
+  networks: applyNetworks,
   operations,
   policy,
   pressure,
@@ -59,6 +63,7 @@ export function sandboxVerbs({
   starter,
   state,
   stopper,
+  syncing,
   waker,
 }: Dependencies): Pick<
   SandboxVerbs,
@@ -88,7 +93,7 @@ export function sandboxVerbs({
     changes: Parameters<SandboxVerbs['update']>[2],
     principal: Principal,
   ): Promise<SandboxRow> {
-    const { labels, limits, onTimeout, onBoot, idle, retention, timeoutMs } = changes;
+    const { labels, limits, networks, onTimeout, onBoot, idle, retention, timeoutMs } = changes;
     const record = (resized: Partial<SandboxRow> = {}) => {
       const time = timeoutMs !== undefined && {
         timeoutMs,
@@ -96,6 +101,7 @@ export function sandboxVerbs({
       };
       const fields = {
         labels,
+        networks,
         onTimeout,
         onBoot,
         ...(idle && { idle: recorded(idle) }),
@@ -137,6 +143,7 @@ export function sandboxVerbs({
         const updated = await updateInQueue(row, changes, principal);
         expiry.changed();
         if (changes.idle) idling.changed();
+        if (changes.networks) await applyNetworks.apply(id);
         if (changes.retention) retention.changed(id);
         return lookup.show(updated);
       });
@@ -152,7 +159,8 @@ export function sandboxVerbs({
     async stop(principal, ref, { graceMs } = {}) {
       const found = await lookup.find(principal, ref);
       return operations.enqueue(found.id, async () => {
-        const row = await waker.prepareStop(await lookup.reload(found));
+        const written = await syncing.beforeEnd(await lookup.reload(found), waker.ensureAwake);
+        const row = await waker.prepareStop(written);
         return lookup.show(await stopper.stop(row, principal, { cause: 'request', graceMs }));
       });
     },
@@ -169,7 +177,9 @@ export function sandboxVerbs({
       await operations.claim(id, 'remove', () =>
         operations.enqueue(id, async () => {
           const row = await records.sandboxes.get(id);
-          if (row) await destroyer.destroy(row, principal, 'request', { onIntent });
+          if (!row) return;
+          const written = row.state === 'destroying' ? row : await syncing.beforeEnd(row, waker.ensureAwake);
+          await destroyer.destroy(written, principal, 'request', { onIntent });
         }),
       );
     },

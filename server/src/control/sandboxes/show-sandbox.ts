@@ -30,6 +30,7 @@ export function showSandbox(
       const token = preview.token();
       return { port, visibility, url, openUrl: withToken(url, token), token };
     }),
+    networks: row.networks,
     mounts: row.spec.mounts ?? [],
     incarnation: row.incarnation,
     uid: row.uid,

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { SandboxSpec } from '@cay/sdk/protocol';
 import { loweredLimits } from '../../policy/bound-limits.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { Syncing } from '../buckets/syncing.ts';
 import type { Core } from '../core.ts';
 import { isLeaseLost } from './operations.ts';
 import { scopeOf } from './scope-of.ts';
@@ -28,8 +29,10 @@ export function openStarter({
   recordEvent,
   onError,
   state,
+  syncing,
 }: Pick<Core, 'backend' | 'capabilitiesOf' | 'networks' | 'policy' | 'recordEvent' | 'onError'> & {
   state: StateRecorder;
+  syncing: Pick<Syncing, 'down'>;
 }): SandboxStarter {
   async function specFor({ spec, state, pausedAs, origin }: SandboxRow): Promise<SandboxSpec> {
     const hasProcesses = state === 'paused' && pausedAs !== 'archived' && pausedAs !== 'suspended';
@@ -47,6 +50,8 @@ export function openStarter({
       await networks.apply(row.id);
       const observed = await backend.ensure(row.id, spec, scopeOf(row));
       try {
+        // Before anything of the caller's runs in it.
+        if (row.state !== 'active' && row.state !== 'paused') await syncing.down(row);
         if (spec === row.spec) return await state.running(row, observed, onRecord);
         const onLowered: OnRecord = async (active, tx) => {
           await onRecord?.(active, tx);

@@ -187,6 +187,7 @@ function inherited({
   retention,
   onBoot,
   network,
+  networks,
   templateNetwork,
 }: SandboxRow) {
   return {
@@ -200,6 +201,7 @@ function inherited({
     retention,
     onBoot,
     network,
+    networks,
     templateNetwork,
   };
 }

@@ -1,5 +1,6 @@
 import { TakeSnapshotSchema, TakeTurnSchema, type SnapshotRef } from '@cay/sdk/protocol';
 import { showSnapshot } from '../../records/tables/snapshot-row.ts';
+import type { Syncing } from '../buckets/syncing.ts';
 import type { Core } from '../core.ts';
 import { formatCursor, parseCursor, parseLabels } from '../listing.ts';
 import type { Waker } from '../pausing/wake.ts';
@@ -20,10 +21,12 @@ export function snapshotVerbs({
   records,
   registry,
   retention,
+  syncing,
   waker,
 }: Pick<Core, 'activity' | 'archives' | 'backend' | 'lookup' | 'operations' | 'recordEvent' | 'records'> & {
   registry: SnapshotRegistry;
   retention: Retaining;
+  syncing: Pick<Syncing, 'up'>;
   waker: Waker;
 }): Omit<SnapshotVerbs, 'importSnapshot'> {
   const sandboxOf = async (principal: Principal, ref: string | undefined) =>
@@ -55,6 +58,8 @@ export function snapshotVerbs({
         const quiet = await activity.waitUntilNone(id, ['command'], waitMs, signal);
         const taken = await operations.enqueue(id, async () => {
           const row = await waker.ensureUnarchived(await lookup.reload({ id }), { thaw: memory });
+          // If it fails there is no turn, and the call can be repeated.
+          if (row.state === 'active') await syncing.up(row);
           return registry.take(
             row,
             { cause: 'turn', name, labels, memory, quiet, numbered: true, becomesBase: true },

@@ -395,9 +395,9 @@ describe('the fault points', () => {
     const control = join(import.meta.dirname, '..');
     const named = readdirSync(control, { recursive: true, encoding: 'utf8' })
       .filter((file) => file.endsWith('.ts') && !file.includes('.test.'))
-      // Other files have those of tools (`test/e2e/tools.test.ts`), volumes (`volume-faults.test.ts`) and builds
-      // (`test/builds/`).
-      .filter((file) => !/^(?:tools|volumes|templates)\//.test(file))
+      // Other files have those of tools (`test/e2e/tools.test.ts`), volumes (`volume-faults.test.ts`), moves
+      // (`move.test.ts`), buckets (`buckets.test.ts`) and builds (`test/builds/`).
+      .filter((file) => !/^(?:tools|volumes|templates|placement|buckets)\//.test(file))
       .flatMap((file) =>
         [...readFileSync(join(control, file), 'utf8').matchAll(/faultPoint\('([^']+)'\)/g)].map(
           (match) => match[1]!,

@@ -18,12 +18,14 @@ const WORDS: Record<keyof Quota, string> = {
   uploadBytes: 'bytes of uploads and imports',
   imageBytes: 'bytes of images',
   logBytes: 'bytes of command logs and results of tools',
+  buckets: 'buckets',
   webhooks: 'webhooks',
   secrets: 'secrets',
   secretBytes: 'bytes of secrets',
   templates: 'names of templates',
   idempotencyKeys: 'idempotency keys',
   previewConnections: 'connections to previews',
+  publishedPorts: 'published ports',
   egressConnections: 'connections out of sandboxes',
   egressBufferBytes: 'bytes that the server holds for connections out of sandboxes',
 };
@@ -43,6 +45,7 @@ const HINTS: Partial<Record<keyof Quota, string>> = {
     'a key is remembered for seven days, that of a command as long as its sandbox exists; ' +
     'remove sandboxes that are not needed, call without a key, or have the quota raised',
   previewConnections: 'close some, or have the quota raised',
+  publishedPorts: 'unpublish one first, or have the quota raised',
 };
 
 /** What a project uses of one quota, in all and by source. */

@@ -31,7 +31,10 @@ export interface TestControl extends Pick<Records, 'projects' | 'sandboxes' | 'e
 export interface Installation {
   open(
     backend: Backend,
-    options?: Pick<ControlOptions, 'policy' | 'idleLookMs' | 'pressure' | 'reclaimUnusedMs' | 'reconcileMs'>,
+    options?: Pick<
+      ControlOptions,
+      'bucketEndpoints' | 'policy' | 'idleLookMs' | 'pressure' | 'reclaimUnusedMs' | 'reconcileMs'
+    >,
   ): Promise<TestControl>;
   /** The names of the objects in the archive store. */
   archived(): string[];

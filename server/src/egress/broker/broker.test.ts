@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ByteMask, ByteSearch } from './byte-search.ts';
-import { scopeOfHost, sha256, signV4 } from './sigv4.ts';
+import { scopeOfHost, sha256, signV4 } from '../../lib/sigv4.ts';
 
 describe('AWS signatures', () => {
   it('are those of the published example', () => {

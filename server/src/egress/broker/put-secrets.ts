@@ -3,7 +3,7 @@ import { Denial } from '../carrier/denial.ts';
 import type { Header } from '../http/exchange.ts';
 import type { Brokered, BrokeredSecret, BrokerRequest } from './broker.ts';
 import { ByteMask, ByteSearch } from './byte-search.ts';
-import { scopeOf, scopeOfHost, sha256, signV4 } from './sigv4.ts';
+import { scopeOf, scopeOfHost, sha256, signV4 } from '../../lib/sigv4.ts';
 
 type AwsPut = Extract<Put, { as: 'aws' }>;
 

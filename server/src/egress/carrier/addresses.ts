@@ -20,6 +20,12 @@ export async function resolveTarget(
   rules: Decision['rules'],
 ): Promise<readonly string[]> {
   if (name === undefined) return [address!];
+  // A name that is looked up is sent to whoever has the zone.
+  const secret = engine
+    .secrets(sandbox.id)
+    .find(({ placeholder }) => name.includes(placeholder.toLowerCase()));
+  if (secret)
+    throw new Denial('placeholder', `The name has the placeholder of the secret "${secret.name}" in it`);
   sandbox.spendName(name, rules);
   if (engine.proxy?.resolve === 'proxy') return [name];
   try {

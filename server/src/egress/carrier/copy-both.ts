@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { copy } from './copy.ts';
 import { Denial } from './denial.ts';
@@ -12,7 +11,7 @@ export interface CopyBothOptions {
 }
 
 /** Copies bytes between a program and its target, until both directions have ended. */
-export function copyBoth(program: Duplex, target: Socket, options: CopyBothOptions): void {
+export function copyBoth(program: Duplex, target: Duplex, options: CopyBothOptions): void {
   const failed = (error: unknown) =>
     options.end(error instanceof Denial ? error : new Denial('closed', 'It ended'));
   let open = 2;

@@ -222,6 +222,9 @@ describe('the grammar of targets', () => {
     ['exa%6dple.com', 'no label'],
     ['-a.example.com', 'no label'],
     ['npm:443', 'a preset has no ports'],
+    ['udp:dns.example.org:53', 'UDP is not carried'],
+    ['udp://dns.example.org:53', 'UDP is not carried'],
+    ['dns.example.org:53/UDP', 'UDP is not carried'],
     ['https://intranet/', 'no dot'],
     [`${'a'.repeat(64)}.example.com`, 'more than 63'],
     [`${'a.'.repeat(130)}com`, 'more than 253'],
@@ -239,6 +242,7 @@ describe('the grammar of targets', () => {
       }
       return undefined;
     };
+    expect(hintOf('udp:dns.example.org:53')).toContain('"dns.example.org:53" for TCP');
     expect(hintOf('0x7f.1')).toBe('Write "127.0.0.1".');
     expect(hintOf('ｅxample.com')).toBe('Write "example.com".');
     expect(hintOf('10.0.0.1/8')).toContain('"10.0.0.0/8"');

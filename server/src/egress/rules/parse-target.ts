@@ -59,6 +59,13 @@ export function parseTarget(text: string): Target {
   const trimmed = text.trim();
   if (trimmed === '') refuse(text, 'it is empty', 'a name such as "example.org"');
   if (/[\s\p{Cc}\p{Cf}]/u.test(trimmed)) refuse(text, 'it has spaces or invisible characters');
+  const udp = /^udp:(?:\/\/)?|(?<=:\d+)\/udp$/i.exec(trimmed)?.[0];
+  if (udp !== undefined)
+    refuse(
+      text,
+      'UDP is not carried, TCP alone is',
+      `"${trimmed.replace(udp, '')}" for TCP; name servers answer on port 53 over TCP, too`,
+    );
   const [, scheme, rest = ''] = /^(?:([A-Za-z][A-Za-z0-9+.-]*):\/\/)?(.*)$/s.exec(trimmed)!;
   const kind = scheme?.toLowerCase();
   if (kind !== undefined && SCHEME_PORTS[kind] === undefined)

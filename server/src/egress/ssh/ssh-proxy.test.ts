@@ -1,24 +1,18 @@
 /** Git over SSH through the egress: OpenSSH's client and git outside a sandbox, against a real sshd if there is one. */
-import { execFile, execFileSync, spawn, type ChildProcess } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { connect, createServer, type AddressInfo } from 'node:net';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type AddressInfo } from 'node:net';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { NetworkPolicy } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { sshdMissing, startSshd, type TestSshd } from '../../../../test/support/sshd.ts';
 import { openWorld, type World } from '../testing/program.ts';
 import { sshHostKey } from './host-key.ts';
 
-const sshd = [process.env['CAY_TEST_SSHD'], '/usr/sbin/sshd'].find((path) => path && existsSync(path));
-const reason =
-  sshd === undefined
-    ? 'there is no sshd; apt-get install openssh-server, or give CAY_TEST_SSHD'
-    : process.getuid?.() === 0
-      ? undefined
-      : 'sshd needs root';
+const reason = sshdMissing();
 const run = promisify(execFile);
 const HOST = 'git.example.org';
 
@@ -26,7 +20,7 @@ describe.skipIf(reason !== undefined)(`git over SSH${reason ? ` (skipped: ${reas
   const dir = mkdtempSync('/tmp/cay-ssh-');
   const host = sshHostKey(Buffer.alloc(32, 5));
   const user = userInfo().username;
-  let daemon: ChildProcess;
+  let daemon: TestSshd;
   let target: number;
   let world: World;
   /** Programs connect to this port as they would in a sandbox. */
@@ -35,10 +29,8 @@ describe.skipIf(reason !== undefined)(`git over SSH${reason ? ` (skipped: ${reas
   let hostKey: string;
 
   beforeAll(async () => {
-    for (const name of ['host', 'client'])
-      execFileSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', join(dir, name)]);
-    writeFileSync(join(dir, 'authorized'), readFileSync(join(dir, 'client.pub')), { mode: 0o600 });
-    hostKey = readFileSync(join(dir, 'host.pub'), 'utf8');
+    daemon = await startSshd(dir);
+    ({ hostKey, port: target } = daemon);
     const git = (...args: string[]) => execFileSync('git', args, { stdio: 'ignore' });
     git('init', '-q', '--initial-branch=main', join(dir, 'work'));
     writeFileSync(join(dir, 'work/hello.txt'), 'hello over SSH\n');
@@ -55,39 +47,9 @@ describe.skipIf(reason !== undefined)(`git over SSH${reason ? ` (skipped: ${reas
       'one',
     );
     git('clone', '-q', '--bare', join(dir, 'work'), join(dir, 'demo.git'));
-    const free = createServer().listen(0, '127.0.0.1');
-    await once(free, 'listening');
-    target = (free.address() as AddressInfo).port;
-    free.close();
-    mkdirSync('/run/sshd', { recursive: true });
-    daemon = spawn(
-      sshd!,
-      [
-        ...['-D', '-e', '-f', '/dev/null', '-p', String(target), '-h', join(dir, 'host')],
-        ...['-o', 'ListenAddress=127.0.0.1', '-o', `AuthorizedKeysFile=${join(dir, 'authorized')}`],
-        ...['-o', 'StrictModes=no', '-o', 'PermitRootLogin=yes', '-o', 'PasswordAuthentication=no'],
-        ...['-o', 'PidFile=none', '-o', 'AcceptEnv=GIT_PROTOCOL', '-o', 'UsePAM=no'],
-      ],
-      { stdio: 'ignore' },
-    );
-    for (let left = 100; left > 0; left--) {
-      const socket = connect(target, '127.0.0.1');
-      if (
-        await once(socket, 'connect').then(
-          () => true,
-          () => false,
-        )
-      ) {
-        socket.destroy();
-        break;
-      }
-      await sleep(50);
-    }
     world = openWorld({
       sshHostKey: host.privateKey,
-      secrets: () => [
-        { name: 'KEY', placeholder: 'cay-placeholder-1', value: readFileSync(join(dir, 'client'), 'utf8') },
-      ],
+      secrets: () => [{ name: 'KEY', placeholder: 'cay-placeholder-1', value: daemon.clientKey }],
     });
     world.names.set(HOST, ['127.0.0.1']);
     const inside = createServer((socket) => {
@@ -104,7 +66,7 @@ describe.skipIf(reason !== undefined)(`git over SSH${reason ? ` (skipped: ${reas
   }, 60_000);
   afterAll(() => {
     stop();
-    daemon?.kill('SIGKILL');
+    daemon?.[Symbol.dispose]();
     world?.egress.close();
     rmSync(dir, { recursive: true, force: true });
   });

@@ -1,9 +1,11 @@
 /** Servers on loopback and worlds, closed after each test. */
 import { once } from 'node:events';
-import type { Server as HttpServer } from 'node:http';
+import type { IncomingMessage, Server as HttpServer } from 'node:http';
+import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import type { NetworkPolicy } from '@cay/sdk/protocol';
 import { afterEach } from 'vitest';
+import { WebSocketServer } from 'ws';
 import { openWorld, type World } from './program.ts';
 
 export const opened: (() => unknown)[] = [];
@@ -41,4 +43,12 @@ export async function echoServer(host?: string): Promise<{ port: number; sockets
   const port = await listen(server, host);
   opened.push(() => sockets.forEach((socket) => socket.destroy()));
   return { port, sockets };
+}
+
+/** Speaks WebSocket: each message comes back with `echo` before it. */
+export function echoWebSockets(server: HttpsServer, onConnection: (request: IncomingMessage) => void): void {
+  new WebSocketServer({ server }).on('connection', (socket, request) => {
+    onConnection(request);
+    socket.on('message', (data: Buffer) => socket.send(`echo ${data.toString()}`));
+  });
 }

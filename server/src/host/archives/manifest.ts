@@ -17,6 +17,8 @@ export const ManifestSchema = z
     sandbox: SandboxIdSchema,
     spec: SandboxSpecSchema,
     runtime: z.string().max(64).nullable(),
+    /** Whether the tree has all files of a root. Without it, the template shows files of the host beside it. */
+    whole: z.literal(true).optional(),
     /** Absent where there is none. */
     memory: z
       .object({

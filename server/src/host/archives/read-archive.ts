@@ -2,8 +2,9 @@ import { CayError } from '@cay/sdk/protocol';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { decompress } from './compression.ts';
-import { type Digest, damaged, type EnvelopeReader, readEnvelope } from './envelope.ts';
-import { type Manifest, ManifestSchema, MAX_MANIFEST_BYTES } from './manifest.ts';
+import { type Digest, damaged, readEnvelope } from './envelope.ts';
+import type { Manifest } from './manifest.ts';
+import { abortable, readManifest } from './open-archive.ts';
 import { type Tree, type TreeProcessOptions, unpackTree } from './tree-process.ts';
 
 export interface ReadArchiveOptions extends TreeProcessOptions {
@@ -57,22 +58,6 @@ export async function readArchive(
   }
 }
 
-async function readManifest(envelope: EnvelopeReader): Promise<Manifest> {
-  const text = (await envelope.manifest(MAX_MANIFEST_BYTES)).toString();
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(text);
-  } catch (error) {
-    throw damaged('its manifest is not JSON', error);
-  }
-  const result = ManifestSchema.safeParse(parsed);
-  if (!result.success)
-    throw new CayError('invalid_argument', 'The archive is of a kind that is not known', {
-      cause: result.error,
-    });
-  return result.data;
-}
-
 async function save(content: AsyncIterable<Uint8Array>, path: string | undefined): Promise<number> {
   const file = path === undefined ? undefined : await open(path, 'wx', 0o600);
   let length = 0;
@@ -85,29 +70,4 @@ async function save(content: AsyncIterable<Uint8Array>, path: string | undefined
     await file?.close();
   }
   return length;
-}
-
-/** A source that is silent must not delay the abort. */
-async function* abortable(
-  source: AsyncIterable<Uint8Array>,
-  signal: AbortSignal | undefined,
-): AsyncGenerator<Uint8Array, void, undefined> {
-  const aborted = Promise.withResolvers<never>();
-  aborted.promise.catch(() => {});
-  const onAbort = () => aborted.reject(signal?.reason);
-  signal?.throwIfAborted();
-  signal?.addEventListener('abort', onAbort, { once: true });
-  const iterator = source[Symbol.asyncIterator]();
-  try {
-    for (;;) {
-      const next = await Promise.race([iterator.next(), aborted.promise]);
-      if (next.done) return;
-      yield next.value;
-    }
-  } finally {
-    signal?.removeEventListener('abort', onAbort);
-    // A generator that is busy would return only when it is done.
-    const returned = Promise.resolve(iterator.return?.()).catch(() => {});
-    if (!signal?.aborted) await returned;
-  }
 }

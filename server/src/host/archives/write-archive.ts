@@ -8,7 +8,7 @@ import { type Manifest, ManifestSchema, MAX_MANIFEST_BYTES } from './manifest.ts
 import { packTree, type Tree, type TreeProcessOptions } from './tree-process.ts';
 
 export interface WriteArchiveOptions extends TreeProcessOptions {
-  manifest: Pick<Manifest, 'snapshot' | 'sandbox' | 'spec' | 'runtime'>;
+  manifest: Pick<Manifest, 'snapshot' | 'sandbox' | 'spec' | 'runtime' | 'whole'>;
   /** Must not change meanwhile. */
   tree: Tree;
   /** The files of a memory image, and its `compatibility`. */
@@ -27,25 +27,8 @@ export async function* writeArchive(
   options: WriteArchiveOptions,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const { tree, image, signal, compression = 'zstd' } = options;
-  const { snapshot, sandbox, spec, runtime } = options.manifest;
   const files = image ? await imageFiles(image.dir) : [];
-  const manifest: Manifest = ManifestSchema.parse({
-    format: 'cay-snapshot',
-    version: 1,
-    compression,
-    snapshot,
-    sandbox,
-    spec,
-    runtime,
-    ...(image && { memory: { compatibility: image.compatibility, files } }),
-  });
-  const text = Buffer.from(`${JSON.stringify(manifest, undefined, 2)}\n`);
-  if (text.length > MAX_MANIFEST_BYTES) {
-    throw new CayError(
-      'failed_precondition',
-      `Cannot archive snapshot "${snapshot}": its spec has more than ${MAX_MANIFEST_BYTES} bytes`,
-    );
-  }
+  const memory = image && { compatibility: image.compatibility, files };
   function* parts(): Generator<Part> {
     yield { name: 'tree', content: compress(packTree(tree, options), compression) };
     for (const { name, bytes } of files) {
@@ -56,7 +39,37 @@ export async function* writeArchive(
       yield { name: `memory/${name}`, content: compress(wholly(content, name, bytes), compression) };
     }
   }
+  const text = manifestText({ ...options.manifest, compression, ...(memory && { memory }) });
   yield* writeEnvelope(text, parts(), options.sign);
+}
+
+/** The same of a tree that comes as a tar archive, with names relative to its root. */
+export async function* archiveOfTree(
+  options: Pick<WriteArchiveOptions, 'manifest' | 'sign'> & { tree: AsyncIterable<Uint8Array> },
+): AsyncGenerator<Uint8Array, void, undefined> {
+  const text = manifestText({ ...options.manifest, compression: 'zstd' });
+  yield* writeEnvelope(text, [{ name: 'tree', content: compress(options.tree, 'zstd') }], options.sign);
+}
+
+function manifestText(given: Omit<Manifest, 'format' | 'version'>): Buffer {
+  const { compression, snapshot, sandbox, spec, runtime, whole, memory } = given;
+  const manifest: Manifest = ManifestSchema.parse({
+    format: 'cay-snapshot',
+    version: 1,
+    compression,
+    snapshot,
+    sandbox,
+    spec,
+    runtime,
+    ...(whole && { whole }),
+    ...(memory && { memory }),
+  });
+  const text = Buffer.from(`${JSON.stringify(manifest, undefined, 2)}\n`);
+  if (text.length <= MAX_MANIFEST_BYTES) return text;
+  throw new CayError(
+    'failed_precondition',
+    `Cannot archive snapshot "${snapshot}": its spec has more than ${MAX_MANIFEST_BYTES} bytes`,
+  );
 }
 
 async function imageFiles(dir: string): Promise<{ name: string; bytes: number }[]> {

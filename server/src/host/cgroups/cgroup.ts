@@ -19,6 +19,9 @@ export interface CgroupReading {
   memoryBytes: number;
   pids: number;
   oomKills: number;
+  /** Absent where the machine does not count them for this group. */
+  diskReadBytes?: number;
+  diskWriteBytes?: number;
 }
 
 export interface Cgroup {

@@ -143,6 +143,7 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
         : 0,
       pids: controllers.has('pids') ? Number(files.read(dir, 'pids.current')) : processes().length,
       oomKills: controllers.has('memory') ? files.valueOf(files.read(dir, 'memory.events'), 'oom_kill') : 0,
+      ...diskCounters(files.readIfThere(dir, 'io.stat')),
     }),
     processes: async () => processes(),
     freeze: () => setFrozen(1),
@@ -182,4 +183,12 @@ function killAll(dir: string, pids: number[]): void {
       if (files.errnoOf(error) !== 'ESRCH') throw error;
     }
   }
+}
+
+/** A line for each device: `8:0 rbytes=1 wbytes=2 …`. Without the io controller there is no such file. */
+function diskCounters(text: string | undefined): { diskReadBytes?: number; diskWriteBytes?: number } {
+  if (text === undefined) return {};
+  const sum = (key: string) =>
+    [...text.matchAll(new RegExp(`\\b${key}=(\\d+)`, 'g'))].reduce((all, match) => all + Number(match[1]), 0);
+  return { diskReadBytes: sum('rbytes'), diskWriteBytes: sum('wbytes') };
 }

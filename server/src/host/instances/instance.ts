@@ -143,7 +143,8 @@ export async function launchInstance(
     const build = await runtime.checkpoints?.compatibility();
     if (build !== undefined) facts = { ...facts, build };
     const ids = idsOf(runtime, facts);
-    await writeFileAtomic(factsFile, JSON.stringify(facts));
+    // No instance outlives a power loss, so that its facts need not.
+    await writeFileAtomic(factsFile, JSON.stringify(facts), { powerLoss: 'anything' });
     if (facts.pooled) await writeFile(pooled, '');
     await Promise.all([mkdir(bundle, { mode: 0o711 }), makeRunDir(ids, run), keepGuest(guestBinary, guest)]);
     const [root] = await Promise.all([

@@ -90,15 +90,16 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     async make(key, record) {
       // `btrfs subvolume snapshot` would put the copy inside an existing directory.
       if (await exists(at(key))) await subvolumes.remove(key);
-      if (record.parent === undefined) await command(['btrfs', 'subvolume', 'create', at(key)]);
-      else await command(['btrfs', 'subvolume', 'snapshot', at(record.parent), at(key)]);
+      if (record.parent !== undefined)
+        return subvolumes.copy(record.parent, key, { readOnly: false, limit: limitOf(record) });
+      await command(['btrfs', 'subvolume', 'create', at(key)]);
       await step('prepare:limit');
       if (limitOf(record) !== null) await driver.limit(key, record);
     },
 
     async copy(name, key) {
       if (await exists(at(name))) await subvolumes.remove(name);
-      await command(['btrfs', 'subvolume', 'snapshot', '-r', at(key), at(name)]);
+      await subvolumes.copy(key, name, { readOnly: true, limit: null });
     },
 
     async drop(name) {

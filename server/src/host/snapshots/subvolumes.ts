@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { guestBinary } from '../../guest/guest-binary.ts';
 import { attempt, command } from './command.ts';
 import { resourceError } from '../resource-error.ts';
 
@@ -7,6 +8,8 @@ export interface Subvolumes {
   id(name: string): Promise<number>;
   /** The ids of all subvolumes, ours or not. */
   everyId(): Promise<Set<number>>;
+  /** Makes a snapshot of a tree, and limits what it may take. */
+  copy(from: string, to: string, options: { readOnly: boolean; limit: number | null }): Promise<void>;
   remove(name: string): Promise<void>;
 }
 
@@ -28,6 +31,23 @@ export async function openSubvolumes(base: string, treesDir: string): Promise<Su
     const found = Number(await command(['btrfs', 'inspect-internal', 'rootid', join(treesDir, name)]));
     ids.set(name, found);
     return found;
+  }
+
+  /** One process, where those of btrfs would be three: the copy, its limit and its id. */
+  async function copy(
+    from: string,
+    to: string,
+    { readOnly, limit }: { readOnly: boolean; limit: number | null },
+  ): Promise<void> {
+    const found = await command([
+      guestBinary(),
+      'btrfs-snapshot',
+      join(treesDir, from),
+      join(treesDir, to),
+      readOnly ? 'ro' : 'rw',
+      limit === null ? '-' : String(limit),
+    ]);
+    ids.set(to, Number(found));
   }
 
   async function everyId(): Promise<Set<number>> {
@@ -66,6 +86,7 @@ export async function openSubvolumes(base: string, treesDir: string): Promise<Su
   return {
     id,
     everyId,
+    copy,
     async remove(name) {
       for (let pass = 0; ; pass++) {
         const { exitCode, stderr } = await attempt(['btrfs', 'subvolume', 'delete', join(treesDir, name)]);

@@ -292,4 +292,41 @@ export const POSTGRES_SCHEMA: readonly string[] = [
   CREATE INDEX build_steps_snapshot ON build_steps (snapshot);
   CREATE INDEX build_steps_age ON build_steps (project, used_at);
   `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
+  `
+  CREATE TABLE host_ports (
+    protocol TEXT NOT NULL,
+    host_port BIGINT NOT NULL,
+    address TEXT NOT NULL,
+    port BIGINT NOT NULL,
+    sandbox TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE,
+    project TEXT NOT NULL,
+    PRIMARY KEY (protocol, host_port)
+  );
+  CREATE INDEX host_ports_sandbox ON host_ports (sandbox);
+  CREATE INDEX host_ports_project ON host_ports (project);
+  `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
+  `
+  ALTER TABLE sandboxes ADD COLUMN networks TEXT;
+  `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
+  `
+  CREATE TABLE buckets (
+    project TEXT NOT NULL REFERENCES projects(id),
+    name TEXT NOT NULL,
+    config TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    PRIMARY KEY (project, name)
+  );
+  CREATE TABLE bucket_syncs (
+    sandbox TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    bucket TEXT NOT NULL,
+    config TEXT NOT NULL,
+    pending BIGINT NOT NULL,
+    files BIGINT NOT NULL,
+    synced_at BIGINT,
+    error TEXT,
+    base TEXT,
+    PRIMARY KEY (sandbox, path)
+  );
+  `.replaceAll(' TEXT', ' TEXT COLLATE "C"'),
 ];

@@ -282,4 +282,41 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX build_steps_snapshot ON build_steps (snapshot);
   CREATE INDEX build_steps_age ON build_steps (project, used_at);
   `,
+  `
+  CREATE TABLE host_ports (
+    protocol TEXT NOT NULL,
+    host_port INTEGER NOT NULL,
+    address TEXT NOT NULL,
+    port INTEGER NOT NULL,
+    sandbox TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE,
+    project TEXT NOT NULL,
+    PRIMARY KEY (protocol, host_port)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX host_ports_sandbox ON host_ports (sandbox);
+  CREATE INDEX host_ports_project ON host_ports (project);
+  `,
+  `
+  ALTER TABLE sandboxes ADD COLUMN networks TEXT;
+  `,
+  `
+  CREATE TABLE buckets (
+    project TEXT NOT NULL REFERENCES projects(id),
+    name TEXT NOT NULL,
+    config TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (project, name)
+  ) STRICT, WITHOUT ROWID;
+  CREATE TABLE bucket_syncs (
+    sandbox TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    bucket TEXT NOT NULL,
+    config TEXT NOT NULL,
+    pending INTEGER NOT NULL,
+    files INTEGER NOT NULL,
+    synced_at INTEGER,
+    error TEXT,
+    base TEXT,
+    PRIMARY KEY (sandbox, path)
+  ) STRICT;
+  `,
 ];

@@ -44,6 +44,7 @@ const HELD: Record<string, string> = {
   sandboxes: 'sandboxes',
   snapshots: 'snapshots',
   volumes: 'volumes',
+  buckets: 'buckets',
   templates: 'templates',
   webhooks: 'webhooks',
   stored_secrets: 'secrets',

@@ -42,6 +42,16 @@ export interface ResizeOperation {
   limits: Partial<Pick<Limits, 'cpus' | 'memoryBytes' | 'pids' | 'diskBytes'>>;
 }
 
+export interface MoveOperation {
+  kind: 'move';
+  /** The platform that it is copied to. */
+  to: string;
+  /** The snapshot of what it is. */
+  snapshot: SnapshotId;
+}
+
+export type SandboxOperation = RollbackOperation | ResizeOperation | MoveOperation;
+
 /** A sandbox as the control plane records it. */
 export interface SandboxRow {
   id: SandboxId;
@@ -74,13 +84,15 @@ export interface SandboxRow {
   base: SnapshotId | null;
   turn: number;
   origin: Origin | null;
-  operation: RollbackOperation | ResizeOperation | null;
+  operation: SandboxOperation | null;
   /** How large its memory on disk was when it was hibernated last. */
   imageBytes: number | null;
   /** What it may reach. Null, in records of an earlier version, is nothing. */
   network: NetworkPolicy | null;
   /** What the template that it was made from lets it reach at most. Null is no bound. */
   templateNetwork: NetworkPolicy | null;
+  /** The named networks that it is in. */
+  networks: string[];
 }
 
 export interface StoredSandbox {
@@ -115,6 +127,7 @@ export interface StoredSandbox {
   image_bytes: number | null;
   network: string | null;
   template_network: string | null;
+  networks: string | null;
 }
 
 export interface SandboxQuery {
@@ -163,6 +176,7 @@ export const SANDBOX_COLUMNS = {
   imageBytes: 'image_bytes',
   network: 'network',
   templateNetwork: 'template_network',
+  networks: 'networks',
 } as const;
 
 export const SANDBOX_INSERTED = {
@@ -212,10 +226,11 @@ export function parseSandbox(
     base: row.base as SnapshotId | null,
     turn: row.turn,
     origin: json<Origin>(row.origin),
-    operation: json<RollbackOperation | ResizeOperation>(row.deed),
+    operation: json<SandboxOperation>(row.deed),
     imageBytes: row.image_bytes,
     network,
     templateNetwork,
+    networks: json<string[]>(row.networks) ?? [],
   };
 }
 

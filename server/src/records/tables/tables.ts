@@ -1,8 +1,10 @@
+import { bucketTable, type BucketRecords } from './buckets.ts';
 import { buildTable, type BuildRecords } from './builds.ts';
 import { buildStepTable, type BuildStepRecords } from './build-steps.ts';
 import { commandKeyTable, type CommandKeyRecords } from './command-keys.ts';
 import { commandTable, type CommandRecords } from './commands.ts';
 import { forkTable, type ForkRecords } from './forks.ts';
+import { hostPortTable, type HostPortRecords } from './host-ports.ts';
 import { idempotencyTable, type IdempotencyRecords } from './idempotency.ts';
 import { keyTable, type KeyRecords } from './keys.ts';
 import { leaseTable, type LeaseRecords } from './leases.ts';
@@ -39,6 +41,8 @@ export interface Tables {
   readonly idempotency: IdempotencyRecords;
   readonly webhooks: WebhookRecords;
   readonly volumes: VolumeRecords;
+  readonly buckets: BucketRecords;
+  readonly hostPorts: HostPortRecords;
   readonly platforms: PlatformRecords;
 }
 
@@ -61,6 +65,8 @@ const FACTORIES = {
   idempotency: idempotencyTable,
   webhooks: webhookTable,
   volumes: volumeTable,
+  buckets: bucketTable,
+  hostPorts: hostPortTable,
   platforms: platformTable,
 } as const satisfies { [Name in keyof Tables]: (context: TableContext) => Tables[Name] };
 

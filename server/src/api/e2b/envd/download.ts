@@ -21,10 +21,12 @@ export async function download(
   const path = await resolvePath(context, given);
   const encoding = acceptedEncoding(request.headers['accept-encoding']);
   const files = filesOf(context);
-  const info = await files.stat(path, { follow: true }).catch((error: unknown) => {
-    throw isCayError(error, 'not_found') ? new CayError('not_found', `path '${path}' does not exist`) : error;
-  });
-  if (info.type === 'directory') throw new CayError('invalid_argument', `path '${path}' is a directory`);
+  const range = encoding === 'gzip' ? undefined : parseRange(request.headers.range);
+  const { signal } = context;
+  // A whole file takes one call of the guest: it tells the size with the content.
+  const whole = range ? undefined : await files.read(path, { signal }).catch(unreadable(path));
+  const info = whole?.info ?? (await files.stat(path, { follow: true }).catch(unreadable(path)));
+  if (info.type === 'directory') throw isDirectory(path);
   const headers: Record<string, string> = {
     'Content-Type': 'application/octet-stream',
     // A file of a sandbox is never shown as a page of this server.
@@ -32,13 +34,11 @@ export async function download(
     'Cache-Control': 'no-store',
     Vary: 'Accept-Encoding',
   };
-  if (encoding === 'gzip') {
-    const { data } = await files.read(path, { signal: context.signal });
+  if (encoding === 'gzip' && whole) {
     response.writeHead(200, { ...headers, 'Content-Encoding': 'gzip' });
-    return pipeline(Readable.from(data, { objectMode: false }), createGzip(), response);
+    return pipeline(Readable.from(whole.data, { objectMode: false }), createGzip(), response);
   }
   headers['Accept-Ranges'] = 'bytes';
-  const range = parseRange(request.headers.range);
   const size = info.sizeBytes;
   const from = range === undefined ? 0 : (range.from ?? Math.max(0, size - (range.length ?? 0)));
   const length = Math.min(range?.from === undefined ? Infinity : (range.length ?? Infinity), size - from);
@@ -46,7 +46,7 @@ export async function download(
     response.writeHead(416, { 'Content-Range': `bytes */${size}` }).end();
     return;
   }
-  const { data } = await files.read(path, { ...(range && { offset: from, length }), signal: context.signal });
+  const { data } = whole ?? (await files.read(path, { offset: from, length, signal }));
   // Files in /proc have a size of 0, and an empty file may have grown. The length of a short file is sent,
   // because clients show it.
   if (size === 0) {
@@ -61,6 +61,18 @@ export async function download(
     ...(range && { 'Content-Range': `bytes ${from}-${from + length - 1}/${size}` }),
   });
   await pipeline(Readable.from(exactly(data, length), { objectMode: false }), response);
+}
+
+function isDirectory(path: string): CayError {
+  return new CayError('invalid_argument', `path '${path}' is a directory`);
+}
+
+/** Throws what a client expects for a file that cannot be read. */
+function unreadable(path: string): (error: unknown) => never {
+  return (error) => {
+    if (isCayError(error, 'not_found')) throw new CayError('not_found', `path '${path}' does not exist`);
+    throw isCayError(error) && error.details['errno'] === 'EISDIR' ? isDirectory(path) : error;
+  };
 }
 
 /** The first bytes; with `rest`, which begins with them, if there are more. */

@@ -3,6 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { posix } from 'node:path';
 import { createGunzip } from 'node:zlib';
 import { CayError } from '@cay/sdk/protocol';
+import { ignoreFailure } from '../../../lib/in-background.ts';
 import { bodyOf } from '../../http/request-body.ts';
 import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { givenEncoding } from './encoding.ts';
@@ -71,10 +72,21 @@ async function write(
     await changes.mkdir(posix.dirname(path));
     await requireMetadata(context, posix.dirname(path));
   }
-  const before = await filesOf(context).stat(path, { follow: true }).catch(absent);
-  if (before?.type === 'directory') throw new CayError('invalid_argument', `path is a directory: ${path}`);
-  uploads.note(context.row.id, path, before ? 'replaced' : 'made');
-  await changes.write(path, data, { signal: context.signal });
+  // Beside the data: the file is replaced when they have ended, and they end when this is known.
+  const looked = filesOf(context).stat(path, { follow: true }).catch(absent);
+  looked.catch(ignoreFailure);
+  const isDirectory = async () => (await looked)?.type === 'directory';
+  const refused = () => new CayError('invalid_argument', `path is a directory: ${path}`);
+  async function* known(): AsyncGenerator<Uint8Array> {
+    yield* data;
+    if (await isDirectory()) throw refused();
+    uploads.note(context.row.id, path, (await looked) ? 'replaced' : 'made');
+  }
+  try {
+    await changes.write(path, known(), { signal: context.signal });
+  } catch (error) {
+    throw (await isDirectory()) ? refused() : error;
+  }
   await writeMetadata(context, path, metadata);
   return { path, name: posix.basename(path), type: 'file', ...(noted && { metadata }) };
 }

@@ -1,5 +1,5 @@
 import { totalmem } from 'node:os';
-import type { SandboxId } from '@cay/sdk/protocol';
+import type { Sandbox, SandboxId, StatsSample } from '@cay/sdk/protocol';
 import type { Control } from '../../../control/control.ts';
 import type { Principal } from '../../../control/tenants/principal.ts';
 import { cpuCount } from './show.ts';
@@ -33,3 +33,32 @@ export async function measure(
     diskTotal: stats.diskLimitBytes,
   };
 }
+
+/** Readings of the past in E2B's terms, between these seconds. */
+export async function measuredBefore(
+  control: Pick<Control, 'statsHistory'>,
+  principal: Principal,
+  sandbox: Sandbox,
+  { start, end }: { start?: number | undefined; end?: number | undefined },
+) {
+  const { samples } = await control.statsHistory(principal, sandbox.id, {
+    sinceMs: start === undefined ? undefined : start * 1000,
+    untilMs: end === undefined ? undefined : end * 1000 + 999,
+  });
+  const cores = cpuCount(sandbox);
+  // E2B's clients want a share of the processor in each, which the first of an incarnation has not.
+  return samples.filter(hasShare).map((sample) => ({
+    timestamp: new Date(sample.atMs).toISOString(),
+    timestampUnix: Math.floor(sample.atMs / 1000),
+    cpuCount: cores,
+    cpuUsedPct: Math.round(Math.min(100, sample.cpuPercent / cores) * 100) / 100,
+    memUsed: sample.memoryBytes,
+    memTotal: sample.memoryLimitBytes ?? totalmem(),
+    memCache: null,
+    diskUsed: sample.diskBytes,
+    diskTotal: sample.diskLimitBytes,
+  }));
+}
+
+const hasShare = (sample: StatsSample): sample is StatsSample & { cpuPercent: number } =>
+  sample.cpuPercent !== null;

@@ -19,7 +19,7 @@ import {
   toCreateSandbox,
 } from './create.ts';
 import { ListQuery, listSandboxes } from './list.ts';
-import { measure } from './measure.ts';
+import { measure, measuredBefore } from './measure.ts';
 import type { PreparedSandboxes } from './templates/prepared-sandboxes.ts';
 import { toNetworkPolicy } from './network.ts';
 import { e2bState, showAccess, showDetail, showListed } from './show.ts';
@@ -260,13 +260,13 @@ export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRoute
       async handle({ json, principal, params, query, signal }) {
         const sandbox = await find(principal, params.id);
         const nowS = Date.now() / 1000;
-        // There is no history, so the answer has one reading if the range includes now.
+        const past = await measuredBefore(control, principal, sandbox, query);
         const asked = (query.start ?? 0) <= nowS && nowS <= (query.end ?? Infinity) + 1;
-        return json(
+        const now =
           e2bState(sandbox.state) === 'running' && asked
             ? [await measure(control, principal, sandbox.id, signal)]
-            : [],
-        );
+            : [];
+        return json([...past, ...now]);
       },
     }),
   ];

@@ -9,7 +9,7 @@ import type { Builds } from '../../../../control/templates/builds/build.ts';
 import type { Control } from '../../../../control/control.ts';
 import type { Principal } from '../../../../control/tenants/principal.ts';
 import { route, type Route } from '../../../http/route.ts';
-import type { Refused } from '../../envd/envd.ts';
+import type { Refused } from '../../envd/credentials.ts';
 import { StartBuildBody, toRecipe } from './recipe.ts';
 import { showBuild, tagsOf } from './show-build.ts';
 import { taggedTemplates } from './tagged-templates.ts';

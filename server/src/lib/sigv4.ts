@@ -1,6 +1,7 @@
-/** AWS Signature Version 4, in headers. */
+/** AWS Signature Version 4, in headers and in the query of an address. */
 import { createHash, createHmac } from 'node:crypto';
-import type { Header } from '../http/exchange.ts';
+
+type Header = readonly [name: string, value: string];
 
 export interface SigningRequest {
   readonly method: string;
@@ -19,9 +20,8 @@ export interface SigningRequest {
 
 /** The headers with the signature. Those of an earlier signature are left out. */
 export function signV4(request: SigningRequest): Header[] {
-  const { method, authority, target, payloadHash, region, service, accessKeyId, sessionToken } = request;
-  const time = request.now.toISOString().replace(/[-:]|\.\d+/g, '');
-  const scope = `${time.slice(0, 8)}/${region}/${service}/aws4_request`;
+  const { method, authority, target, payloadHash, service, accessKeyId, sessionToken } = request;
+  const { time, scope } = scopeAt(request);
   const headers: Header[] = request.headers.filter(([name]) => !OWN_HEADERS.has(name.toLowerCase()));
   headers.push(['X-Amz-Date', time]);
   if (service === 's3') headers.push(['X-Amz-Content-Sha256', payloadHash]);
@@ -45,15 +45,60 @@ export function signV4(request: SigningRequest): Header[] {
     names.join(';'),
     payloadHash,
   ].join('\n');
+  const signature = signatureOf(canonical, request.secretKey, { time, scope });
+  headers.push([
+    'Authorization',
+    `AWS4-HMAC-SHA256 Credential=${accessKeyId}/${scope}, SignedHeaders=${names.join(';')}, Signature=${signature}`,
+  ]);
+  return headers;
+}
+
+/** The target with a signature in its query: whoever has it may send the request until it expires. */
+export function presignV4(
+  request: Omit<SigningRequest, 'headers' | 'payloadHash'> & { readonly expiresSeconds: number },
+): string {
+  const { method, authority, target, service, accessKeyId, sessionToken, expiresSeconds } = request;
+  const { time, scope } = scopeAt(request);
+  const [path = '/', query = ''] = splitOnce(target, '?');
+  const added = new URLSearchParams({
+    'X-Amz-Algorithm': 'AWS4-HMAC-SHA256',
+    'X-Amz-Credential': `${accessKeyId}/${scope}`,
+    'X-Amz-Date': time,
+    'X-Amz-Expires': String(expiresSeconds),
+    ...(sessionToken !== undefined && { 'X-Amz-Security-Token': sessionToken }),
+    'X-Amz-SignedHeaders': 'host',
+  });
+  const all = canonicalQuery(query === '' ? added.toString() : `${query}&${added.toString()}`);
+  const canonical = [
+    method,
+    canonicalPath(path, service),
+    all,
+    `host:${authority}`,
+    '',
+    'host',
+    'UNSIGNED-PAYLOAD',
+  ].join('\n');
+  return `${path}?${all}&X-Amz-Signature=${signatureOf(canonical, request.secretKey, { time, scope })}`;
+}
+
+function scopeAt({ now, region, service }: Pick<SigningRequest, 'now' | 'region' | 'service'>): {
+  time: string;
+  scope: string;
+} {
+  const time = now.toISOString().replace(/[-:]|\.\d+/g, '');
+  return { time, scope: `${time.slice(0, 8)}/${region}/${service}/aws4_request` };
+}
+
+function signatureOf(
+  canonical: string,
+  secretKey: string,
+  { time, scope }: { time: string; scope: string },
+): string {
   const text = ['AWS4-HMAC-SHA256', time, scope, sha256(canonical)].join('\n');
   const key = scope
     .split('/')
-    .reduce<Buffer>((last, part) => hmac(last, part), Buffer.from(`AWS4${request.secretKey}`));
-  headers.push([
-    'Authorization',
-    `AWS4-HMAC-SHA256 Credential=${accessKeyId}/${scope}, SignedHeaders=${names.join(';')}, Signature=${hmac(key, text).toString('hex')}`,
-  ]);
-  return headers;
+    .reduce<Buffer>((last, part) => hmac(last, part), Buffer.from(`AWS4${secretKey}`));
+  return hmac(key, text).toString('hex');
 }
 
 const OWN_HEADERS = new Set([

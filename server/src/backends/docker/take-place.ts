@@ -1,0 +1,26 @@
+import type { Containers, Found } from './containers.ts';
+import type { ContainerName } from './container-name.ts';
+import { faultPoint } from '../../lib/fault-point.ts';
+
+/**
+ * Makes another container the sandbox's, and removes the one that was. The first rename decides: when it is done
+ * the other one is the sandbox, whatever happens next, and before it nothing has happened.
+ */
+export async function takePlace(
+  containers: Containers,
+  old: Pick<Found, 'container' | 'name'>,
+  next: Pick<Found, 'container' | 'name'>,
+  name: ContainerName,
+): Promise<void> {
+  await containers.rename(old, { ...old.name, mark: 'old' });
+  try {
+    await faultPoint('docker.replace.decided');
+    await containers.rename(next, name);
+    containers.adopt(name.id, next.container);
+    await faultPoint('docker.replace.named');
+    await containers.remove(name.id, old.container);
+  } catch {
+    // Whoever looks next finds both, and finishes this.
+    containers.forget(name.id);
+  }
+}

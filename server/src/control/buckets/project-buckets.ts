@@ -1,0 +1,111 @@
+/** Opens buckets of projects for transfers, with their credentials, and bounds how many run at once. */
+import { CayError, type BucketInfo } from '@cay/sdk/protocol';
+import { Semaphore } from '../../lib/semaphore.ts';
+import type { Tables } from '../../records/tables/tables.ts';
+import { bucketAddress } from '../../s3/bucket-address.ts';
+import type { Bucket } from '../../s3/bucket.ts';
+import { openBucket } from '../../s3/open-bucket.ts';
+import { requireAllowedEndpoint } from '../../s3/transport.ts';
+import type { Core } from '../core.ts';
+
+export interface ProjectBuckets {
+  /** Rejects `not_found`. */
+  find(project: string, name: string): Promise<BucketInfo>;
+  /** Rejects `permission_denied` for an endpoint that may not be used, and `invalid_argument`. */
+  check(info: BucketInfo): void;
+  /** Opens it while the task runs, when it is the project's turn. */
+  using<T>(project: string, info: BucketInfo, task: (bucket: Bucket) => Promise<T>): Promise<T>;
+}
+
+const TRANSFERS = 16;
+const OF_A_PROJECT = 2;
+/** How long one may take. */
+export const TRANSFER_MS = 2 * 3600 * 1000;
+
+export function openProjectBuckets({
+  onError,
+  records,
+  endpoints,
+}: Pick<Core, 'onError' | 'records'> & {
+  /** Hosts, with their ports if these are not usual, that may be in a private network or without TLS. */
+  endpoints: ReadonlySet<string>;
+}): ProjectBuckets {
+  const all = new Semaphore(TRANSFERS);
+  const turns = new Map<string, { semaphore: Semaphore; users: number }>();
+
+  async function inTurn<T>(project: string, task: () => Promise<T>): Promise<T> {
+    const turn = turns.get(project) ?? { semaphore: new Semaphore(OF_A_PROJECT), users: 0 };
+    turns.set(project, turn);
+    turn.users++;
+    try {
+      return await turn.semaphore.run(() => all.run(task));
+    } finally {
+      if (--turn.users === 0) turns.delete(project);
+    }
+  }
+
+  function check(info: BucketInfo): 'private' | 'public' {
+    const { endpoint } = bucketAddress(info);
+    if (endpoints.has(endpoint.host)) return 'private';
+    requireAllowedEndpoint(endpoint, { allowPrivate: false });
+    if (endpoint.protocol !== 'https:')
+      throw new CayError('permission_denied', `Buckets at "${endpoint.host}" need TLS`, {
+        hint: 'give https://, or have the operator name the endpoint with --allow-bucket-endpoint',
+      });
+    return 'public';
+  }
+
+  return {
+    async find(project, name) {
+      const info = await records.buckets.get(project, name);
+      if (!info) throw new CayError('not_found', `Bucket "${name}" does not exist`);
+      return info;
+    },
+    check,
+    using: (project, info, task) =>
+      inTurn(project, async () => {
+        const reach = check(info);
+        const credentials = await credentialsOf(records, project, info);
+        const bucket = openBucket({
+          address: bucketAddress(info),
+          credentials: () => credentials,
+          reach,
+          onError,
+        });
+        try {
+          return await task(bucket);
+        } finally {
+          bucket.close();
+        }
+      }),
+  };
+}
+
+async function credentialsOf(
+  on: Pick<Tables, 'storedSecrets'>,
+  project: string,
+  { accessKeyId, secret, sessionToken }: BucketInfo,
+) {
+  const names = [secret, ...(sessionToken === undefined ? [] : [sessionToken])];
+  const opened = await on.storedSecrets.open(project, names);
+  const valueOf = (name: string) => {
+    const found = opened.find((one) => one.name === name);
+    const value = found?.value.trim();
+    // It goes into a header.
+    if (value !== undefined && /^[\x21-\x7e]+$/.test(value)) return value;
+    if (found)
+      throw new CayError(
+        'failed_precondition',
+        `The secret "${name}" of the bucket is no key: it has other characters`,
+      );
+    throw new CayError('failed_precondition', `The bucket uses the secret "${name}", which is not stored`, {
+      details: { secret: name },
+      hint: `store it: cay secret set ${name}`,
+    });
+  };
+  return {
+    accessKeyId,
+    secretKey: valueOf(secret),
+    ...(sessionToken !== undefined && { sessionToken: valueOf(sessionToken) }),
+  };
+}

@@ -1,0 +1,236 @@
+import { CayError, isCayError, type PublishedPort, type PublishPort } from '@cay/sdk/protocol';
+import { randomInt } from 'node:crypto';
+import { inBackground } from '../../lib/in-background.ts';
+import { requirePublishing } from '../../policy/allow-publish.ts';
+import type { HostPortRow } from '../../records/tables/host-ports.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
+import type { Transaction } from '../../records/records.ts';
+import type { Core } from '../core.ts';
+import type { GuestAccess } from '../sandboxes/guest-access.ts';
+import type { SandboxVerbs } from '../sandboxes/sandbox.ts';
+import type { Principal } from '../tenants/principal.ts';
+import { listenOnHost, type HostListener } from './host-listener.ts';
+import type { HostPortVerbs } from './host-port.ts';
+
+/** Ports that are listened on, for a sandbox that is about to be recorded. */
+export interface ClaimedPorts {
+  /** In the transaction that inserts the sandbox. Rejects `conflict`, or `resource_exhausted` beyond the quota. */
+  record(tx: Transaction, principal: Principal): Promise<void>;
+  /** Stops listening on what is not recorded. */
+  settle(): Promise<void>;
+}
+
+export interface HostPorts {
+  readonly verbs: HostPortVerbs;
+  claim(row: Pick<SandboxRow, 'id' | 'project'>, wanted: readonly PublishPort[]): Promise<ClaimedPorts>;
+  /** Listens on all that is recorded, and follows what other servers record. */
+  start(): Promise<void>;
+  close(): Promise<void>;
+}
+
+const MAX_PORTS = 64;
+const TRIES = 64;
+const RETRY_MS = 5000;
+
+export function openHostPorts({
+  activity,
+  guestAccess,
+  lookup,
+  onError,
+  policy,
+  previewConnection,
+  quota,
+  recordEvent,
+  records,
+}: Pick<Core, 'activity' | 'lookup' | 'onError' | 'policy' | 'quota' | 'recordEvent' | 'records'> & {
+  guestAccess: GuestAccess;
+  previewConnection: SandboxVerbs['previewConnection'];
+}): HostPorts {
+  /** By port of the machine. */
+  const listeners = new Map<number, HostListener>();
+  /** Those that are listened on before they are recorded. */
+  const claimed = new Set<number>();
+  const problems = new Map<number, string>();
+  let retry: NodeJS.Timeout | undefined;
+  let unlisten: (() => void) | undefined;
+  let closed = false;
+  let syncing: Promise<void> = Promise.resolve();
+  quota.counts('publishedPorts', 'published', (project, on) => on.hostPorts.count(project));
+
+  function open(row: Pick<HostPortRow, 'sandbox' | 'address' | 'port'>, hostPort: number) {
+    const { sandbox, address, port } = row;
+    return listenOnHost({ sandbox, address, hostPort }, async (signal) => {
+      const counted = await previewConnection(sandbox);
+      try {
+        activity.touch(sandbox);
+        const connection = await guestAccess.guest(sandbox, 'preview').ports.connect(port, { signal });
+        return Object.assign(connection, { [Symbol.dispose]: () => counted[Symbol.dispose]() });
+      } catch (error) {
+        counted[Symbol.dispose]();
+        throw error;
+      }
+    });
+  }
+
+  /** On the port that is asked for, or on a free one. */
+  async function listen(row: Pick<HostPortRow, 'sandbox' | 'address' | 'port'>, wanted: number) {
+    const [low, high] = policy.publishing.ports;
+    for (let tried = 0; ; tried++) {
+      const hostPort = wanted === 0 ? randomInt(low, high + 1) : wanted;
+      try {
+        if (listeners.has(hostPort) || problems.has(hostPort))
+          throw new CayError(
+            'conflict',
+            `Port ${hostPort} of the server's machine leads to a sandbox already`,
+            {
+              details: { hostPort },
+              hint: 'choose another port, or 0 for a free one',
+            },
+          );
+        const listener = await open(row, hostPort);
+        listeners.set(hostPort, listener);
+        claimed.add(hostPort);
+        return listener;
+      } catch (error) {
+        if (wanted !== 0 || tried >= TRIES || !isCayError(error, 'conflict')) throw error;
+      }
+    }
+  }
+
+  function close(hostPort: number): void {
+    listeners.get(hostPort)?.close();
+    listeners.delete(hostPort);
+  }
+
+  /** Listens on what is recorded and on nothing else. */
+  async function sync(): Promise<void> {
+    const rows = new Map((await records.hostPorts.list()).map((row) => [row.hostPort, row]));
+    if (closed) return;
+    for (const [hostPort, { sandbox }] of listeners)
+      if (!claimed.has(hostPort) && rows.get(hostPort)?.sandbox !== sandbox) close(hostPort);
+    for (const hostPort of problems.keys()) if (!rows.has(hostPort)) problems.delete(hostPort);
+    for (const [hostPort, row] of rows) {
+      if (listeners.has(hostPort)) continue;
+      try {
+        const listener = await open(row, hostPort);
+        if (closed) return listener.close();
+        listeners.set(hostPort, listener);
+        problems.delete(hostPort);
+      } catch (error) {
+        // Told once; the answer of the API has it until the port is free.
+        if (!problems.has(hostPort)) onError(error);
+        problems.set(hostPort, error instanceof Error ? error.message : String(error));
+      }
+    }
+    clearTimeout(retry);
+    if (problems.size > 0 && !closed) retry = setTimeout(syncSoon, RETRY_MS).unref();
+  }
+
+  /** One after the other: two at once would listen on the same port. */
+  function synced(): Promise<void> {
+    const next = syncing.then(sync);
+    syncing = next.catch(onError);
+    return next;
+  }
+  const syncSoon = () => inBackground(synced(), () => {});
+
+  async function claim(
+    row: Pick<SandboxRow, 'id' | 'project'>,
+    wanted: readonly PublishPort[],
+  ): Promise<ClaimedPorts & { rows: HostPortRow[] }> {
+    const rows: HostPortRow[] = [];
+    const release = () => rows.forEach(({ hostPort }) => claimed.delete(hostPort));
+    const withAddresses = wanted.map((one) => ({ ...one, address: requirePublishing(policy, one) }));
+    try {
+      for (const { port, address, hostPort } of withAddresses) {
+        const given = { protocol: 'tcp' as const, address, port, sandbox: row.id, project: row.project };
+        const listener = await listen(given, hostPort);
+        rows.push({ ...given, hostPort: listener.hostPort });
+      }
+    } catch (error) {
+      for (const { hostPort } of rows) close(hostPort);
+      release();
+      throw error;
+    }
+    return {
+      rows,
+      async record(tx, principal) {
+        if (rows.length === 0) return;
+        await quota.requireRoom(tx, row.project, 'publishedPorts', rows.length);
+        for (const one of rows) {
+          await tx.hostPorts.insert(one);
+          const { hostPort, port, address } = one;
+          await recordEvent(tx, 'port.published', row, principal, { hostPort, port, address });
+        }
+      },
+      async settle() {
+        release();
+        if (rows.length > 0) await synced();
+      },
+    };
+  }
+
+  const shown = ({ hostPort, port, address }: HostPortRow): PublishedPort => {
+    const problem = problems.get(hostPort);
+    return { hostPort, port, address, ...(problem !== undefined && { problem }) };
+  };
+
+  const verbs: HostPortVerbs = {
+    async publish(principal, ref, wanted) {
+      const row = await lookup.find(principal, ref);
+      const ports = await claim(row, [wanted]);
+      try {
+        await records.transaction(async (tx) => {
+          if (!(await tx.sandboxes.get(row.id)))
+            throw new CayError('not_found', `Sandbox "${row.id}" does not exist`);
+          if ((await tx.hostPorts.list(row.id)).length >= MAX_PORTS)
+            throw new CayError(
+              'resource_exhausted',
+              `Sandbox "${row.id}" has ${MAX_PORTS} published ports already`,
+              { hint: 'unpublish one first' },
+            );
+          await ports.record(tx, principal);
+        });
+      } finally {
+        await ports.settle();
+      }
+      return shown(ports.rows[0]!);
+    },
+    async unpublish(principal, ref, hostPort) {
+      const row = await lookup.find(principal, ref);
+      await records.transaction(async (tx) => {
+        if (!(await tx.hostPorts.delete(row.id, hostPort)))
+          throw new CayError(
+            'not_found',
+            `Port ${hostPort} of the machine does not lead to sandbox "${row.id}"`,
+          );
+        await recordEvent(tx, 'port.unpublished', row, principal, { hostPort });
+      });
+      await synced();
+    },
+    async published(principal, ref) {
+      const { id } = await lookup.find(principal, ref);
+      return (await records.hostPorts.list(id)).map(shown);
+    },
+  };
+
+  const isOf = (id: string | null) =>
+    listeners.values().some(({ sandbox }) => sandbox === id) || problems.size > 0;
+  return {
+    verbs,
+    claim,
+    async start() {
+      unlisten = records.events.listen(({ type, sandbox }) => {
+        if (type.startsWith('port.') || (type === 'sandbox.removed' && isOf(sandbox))) syncSoon();
+      });
+      await synced();
+    },
+    async close() {
+      closed = true;
+      unlisten?.();
+      clearTimeout(retry);
+      await syncing;
+      for (const hostPort of listeners.keys()) close(hostPort);
+    },
+  };
+}
