@@ -1,6 +1,8 @@
 /** Runs a file of pytest with packages of PyPI against a live server, and says how many cases passed. */
 import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, type TestContext } from 'vitest';
 import { pythonPackages } from '../test/e2b/python-packages.ts';
@@ -12,7 +14,10 @@ const run = promisify(execFile);
 async function interpreter(): Promise<string> {
   const usual = process.env['CAY_PYTHON'];
   if (usual !== undefined) return usual;
-  for (const name of ['python3.12', 'python3.13', 'python3'])
+  const pyenv = join(process.env['PYENV_ROOT'] ?? join(homedir(), '.pyenv'), 'versions');
+  const versions = existsSync(pyenv) ? readdirSync(pyenv).filter((name) => /^3\.1[23]\./.test(name)) : [];
+  const kept = versions.map((name) => join(pyenv, name, 'bin/python'));
+  for (const name of ['python3.12', 'python3.13', ...kept, 'python3'])
     try {
       const { stdout } = await run(name, ['-c', 'import sys; print(sys.executable)']);
       if (existsSync(stdout.trim())) return stdout.trim();

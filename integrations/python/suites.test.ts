@@ -19,6 +19,10 @@ describe('the Python package', () => {
       'tests/test_deepagents.py',
       86,
     ],
+    // None is published: the calls of the framework's local sandbox, and an agent with a scripted model.
+    ['the calls of OpenAI Agents', ['openai-agents==0.24.0'], 'tests/test_openai_agents.py', 4],
+    // The newest release that its dependencies are there for. It wants Python 3.12.
+    ['the calls of Harbor', ['harbor==0.24.0', 'dockerfile-parse==2.0.1'], 'tests/test_harbor.py', 1],
   ] as const)('passes %s', { timeout: 600_000 }, ([, packages, file, passes], test) =>
     pythonSuite(test, server, {
       packages: [...SHARED, ...packages],

@@ -294,3 +294,22 @@ def stats(sandbox: str) -> Call[Any]:
 
 def capabilities() -> Call[Any]:
     return Call("GET", "/v1/capabilities", _any)
+
+
+def build_context(tar: bytes) -> Call[Any]:
+    headers = {"content-type": "application/x-tar"}
+    return Call(
+        "POST", "/v1/builds/contexts", _any, content=tar, headers=headers, timeout_s=LONG_S
+    )
+
+
+def build(body: Mapping[str, Any]) -> Call[Any]:
+    return Call("POST", "/v1/builds", _any, body)
+
+
+def build_log(build_id: str) -> Call[bytes]:
+    return Call("GET", f"/v1/builds/{quote(build_id, safe='')}/log", _whole, timeout_s=None)
+
+
+def template(name: str) -> Call[Any]:
+    return Call("GET", f"/v1/templates/{quote(name, safe='')}", _any)

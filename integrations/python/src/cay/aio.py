@@ -411,6 +411,9 @@ class AsyncFiles:
     async def chmod(self, path: str, mode: int, *, user: str | None = None) -> None:
         await self._verb("chmod", path=self._absolute(path), mode=mode, user=user)
 
+    async def chown(self, path: str, owner: str, *, user: str | None = None) -> None:
+        await self._verb("chown", path=self._absolute(path), owner=owner, user=user)
+
     async def symlink(self, path: str, target: str, *, user: str | None = None) -> None:
         await self._verb("symlink", path=self._absolute(path), target=target, user=user)
 
