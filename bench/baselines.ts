@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { findRunsc } from '../server/src/host/runtimes/find-runsc.ts';
 import { startDockerd, whyNoDockerd, type Dockerd } from '../test/support/dockerd.ts';
 
 const run = promisify(execFile);
@@ -30,11 +31,14 @@ export async function startBaselines(): Promise<Baselines> {
           name === 'runsc'
             ? ['--platform=systrap', '--network=none', '--root', join(dir, 'runsc')]
             : ['--root', join(dir, 'runc')];
-        await run(name, [...flags, 'run', '--bundle', dir, `cay-bench-${process.pid}-${++counter}`]);
+        const program = name === 'runsc' ? findRunsc() : name;
+        await run(program, [...flags, 'run', '--bundle', dir, `cay-bench-${process.pid}-${++counter}`]);
       },
     }),
     async stop() {
       await engine?.stop();
+      // A current runsc leaves a mount in its state directory.
+      await run('umount', [join(dir, 'runsc', 'null-netns')]).catch(() => {});
       await rm(dir, { recursive: true, force: true });
     },
   };

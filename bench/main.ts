@@ -9,7 +9,7 @@
  * Every run is compared with what is kept, and says what got worse by more than the noise of those runs; with
  * --check it then fails.
  *
- * Sections: exec, create, files, tools, idle, burst, travel, e2b, restart, api, kubernetes. CAY_BENCH_SECONDS
+ * Sections: exec, create, files, tools, idle, burst, travel, e2b, clients, restart, api, kubernetes. CAY_BENCH_SECONDS
  * shortens the minute that api takes, and the one in which kubernetes counts the requests of an idle sandbox;
  * CAY_BENCH_SANDBOXES says how many restart has, CAY_BENCH_ROUNDS how often e2b does it.
  */
@@ -20,6 +20,7 @@ import { benchApi } from './api.ts';
 import { startBaselines } from './baselines.ts';
 import { compare, comparisonText, figuresOf, type Kept } from './compare.ts';
 import { benchBurst } from './burst.ts';
+import { benchClients } from './clients.ts';
 import { benchCreate } from './create.ts';
 import { benchE2b } from './e2b.ts';
 import { benchExec } from './exec.ts';
@@ -43,6 +44,7 @@ const SECTIONS = {
   burst: benchBurst,
   travel: benchTravel,
   e2b: benchE2b,
+  clients: benchClients,
   restart: benchRestart,
   api: benchApi,
   kubernetes: benchKubernetes,
