@@ -291,11 +291,13 @@ impl Client {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
+    /// Memory that the guest holds of its own. Pages of the program's file, which the kernel maps and takes away
+    /// as it likes, do not count.
     pub fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         status
             .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok())
+            .find_map(|line| line.strip_prefix("RssAnon:")?.split_whitespace().next()?.parse().ok())
             .unwrap()
     }
 }
