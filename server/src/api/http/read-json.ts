@@ -19,15 +19,21 @@ export interface BodyLimits {
   owner?: string | undefined;
 }
 
+/** The parsed body, or `undefined` if there is none. Rejects as `readBody` does, and if it is not JSON. */
+export async function readJson(request: IncomingMessage, limits: BodyLimits): Promise<unknown> {
+  const body = await readBody(request, limits);
+  return body.length === 0 ? undefined : parseJson(body, "The request's body", { owner: limits.owner });
+}
+
 /**
- * The parsed body, or `undefined` if there is none. Rejects `invalid_argument` beyond `maxBytes`, before it
- * reads all of it. Closes the connection of a client that takes longer than `timeoutMs`, because the bytes
- * received so far are held in memory.
+ * The whole body. Rejects `invalid_argument` beyond `maxBytes`, before it reads all of it. Closes the
+ * connection of a client that takes longer than `timeoutMs`, because the bytes received so far are held in
+ * memory.
  */
-export async function readJson(
+export async function readBody(
   request: IncomingMessage,
-  { maxBytes, timeoutMs, admit, owner }: BodyLimits,
-): Promise<unknown> {
+  { maxBytes, timeoutMs, admit }: BodyLimits,
+): Promise<Buffer> {
   const tooLarge = () =>
     new CayError('invalid_argument', `The request's body is larger than ${maxBytes} bytes`, {
       details: { limitBytes: maxBytes },
@@ -50,8 +56,8 @@ export async function readJson(
     clearTimeout(timer);
   }
   if (!body) throw tooLarge();
-  if (body.length === 0) return undefined;
-  return parseJson(body, "The request's body", { owner, ...(announced === 0 && admit && { admit }) });
+  if (announced === 0 && body.length > SMALL_BYTES) admit?.(body.length);
+  return body;
 }
 
 /**

@@ -1,33 +1,35 @@
-/** Connect's framing of streams: a byte of flags, four bytes of length (big-endian), and that much JSON. */
+/** Connect's framing of streams: a byte of flags, four bytes of length (big-endian), and that many bytes. */
 import { CayError } from '@cay/sdk/protocol';
 import { byteReader, type ByteReader } from '../../../lib/byte-reader.ts';
-import { parseJson, type BodyLimits } from '../../http/read-json.ts';
 
 const HEADER = 5;
 const COMPRESSED = 1;
 const END = 2;
+/** A message that is not larger is decoded without being counted. */
+const SMALL_BYTES = 64 * 1024;
 
-export function encodeEnvelope(value: unknown, flags = 0): Buffer {
-  const json = JSON.stringify(value);
-  const length = Buffer.byteLength(json);
-  const envelope = Buffer.allocUnsafe(HEADER + length);
+export function encodeEnvelope(message: Buffer, flags = 0): Buffer {
+  const envelope = Buffer.allocUnsafe(HEADER + message.length);
   envelope.writeUInt8(flags, 0);
-  envelope.writeUInt32BE(length, 1);
-  envelope.write(json, HEADER);
+  envelope.writeUInt32BE(message.length, 1);
+  message.copy(envelope, HEADER);
   return envelope;
 }
 
-/** The last message of a stream. */
+/** The last message of a stream. It is JSON, however the others are encoded. */
 export function encodeEnd(error?: { code: number | string; message: string }): Buffer {
-  return encodeEnvelope(error ? { error } : {}, END);
+  return encodeEnvelope(Buffer.from(JSON.stringify(error ? { error } : {})), END);
 }
 
-/** Messages of a request body, as a stream. Rejects `invalid_argument` if it is malformed. */
+/**
+ * Messages of a request body, as a stream. Rejects `invalid_argument` if it is malformed. `admit` is called
+ * with the size of a large message before it is given; it throws if that would be too much.
+ */
 export async function* decodeEnvelopes(
   body: AsyncIterable<Uint8Array>,
   maxBytes: number,
-  limits: Pick<BodyLimits, 'admit' | 'owner'> = {},
-): AsyncGenerator<unknown> {
+  admit?: (bytes: number) => void,
+): AsyncGenerator<Buffer> {
   const reader = byteReader(body);
   for (;;) {
     const head = await take(reader, HEADER);
@@ -38,10 +40,11 @@ export async function* decodeEnvelopes(
       throw new CayError('unsupported', 'Compressed messages are not supported here');
     if (length > maxBytes)
       throw new CayError('resource_exhausted', `A message is larger than ${maxBytes} bytes`);
-    const json = await take(reader, length);
-    if (json.length < length) throw cut();
+    const message = await take(reader, length);
+    if (message.length < length) throw cut();
     if ((flags & END) !== 0) return;
-    yield await parseJson(json, 'A message', limits);
+    if (length > SMALL_BYTES) admit?.(length);
+    yield message;
   }
 }
 

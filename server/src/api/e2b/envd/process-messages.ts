@@ -1,4 +1,4 @@
-/** Messages of E2B's process service, in the JSON of its clients. Unknown fields are ignored. */
+/** Messages of E2B's process service. Unknown fields are ignored. */
 import type { CommandEnd } from '@cay/sdk/protocol';
 import { EnvSchema, PtySizeSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
@@ -32,7 +32,8 @@ export type StartRequest = z.infer<typeof StartRequest>;
 
 export const ProcessRequest = z.looseObject({ process: Selector });
 export const UpdateRequest = z.looseObject({ process: Selector, pty: Pty.optional() });
-const Bytes = z.base64().transform((text) => Buffer.from(text, 'base64'));
+/** In JSON it is text, in protobuf it is bytes. */
+const Bytes = z.union([z.instanceof(Buffer), z.base64().transform((text) => Buffer.from(text, 'base64'))]);
 const Input = z.looseObject({ stdin: Bytes.optional(), pty: Bytes.optional() });
 export const InputRequest = z.looseObject({ process: Selector, input: Input });
 /** The first message of a stream names the process. */

@@ -32,10 +32,16 @@ async function stream(
   const response = await fetch(`${server.server.url}/process.Process/${method}`, {
     method: 'POST',
     headers: { ...headers, ...more, 'content-type': 'application/connect+json' },
-    body: Buffer.concat(messages.map((message) => encodeEnvelope(message))),
+    body: Buffer.concat(messages.map(envelope)),
   });
   expect([response.status, response.headers.get('content-type')]).toEqual([200, 'application/connect+json']);
-  return decodeEnvelopes(response.body as unknown as AsyncIterable<Uint8Array>, 1_000_000);
+  return parsed(decodeEnvelopes(response.body as unknown as AsyncIterable<Uint8Array>, 1_000_000));
+}
+
+const envelope = (message: unknown) => encodeEnvelope(Buffer.from(JSON.stringify(message)));
+
+async function* parsed(messages: AsyncIterable<Buffer>): AsyncGenerator<unknown> {
+  for await (const message of messages) yield JSON.parse(message.toString());
 }
 
 const input = (text: string) => ({ stdin: Buffer.from(text).toString('base64') });
@@ -99,7 +105,7 @@ describe('the process service', () => {
     const response = await fetch(`${server.server.url}/process.Process/Start`, {
       method: 'POST',
       headers: { ...headers, 'content-type': 'application/connect+json', 'connect-timeout-ms': '100' },
-      body: encodeEnvelope({ process: { cmd: 'cat' }, tag: 'late' }),
+      body: envelope({ process: { cmd: 'cat' }, tag: 'late' }),
     });
     const text = await response.text();
     expect(text).toContain('"code":"deadline_exceeded"');
@@ -110,7 +116,7 @@ describe('the process service', () => {
     const response = await fetch(`${server.server.url}/process.Process/Connect`, {
       method: 'POST',
       headers: { ...headers, 'content-type': 'application/connect+json' },
-      body: encodeEnvelope({ process: { pid: 999_999 } }),
+      body: envelope({ process: { pid: 999_999 } }),
     });
     const bytes = await response.bytes();
     expect([response.status, bytes[0]]).toEqual([200, 2]);

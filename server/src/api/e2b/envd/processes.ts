@@ -103,7 +103,7 @@ export function processes(): Processes {
       await out.send({ event: { start: { pid: handle.pid } } });
       for await (const chunk of handle.output) {
         if (chunk.channel === 'gap' || out.gone) continue;
-        await out.send({ event: { data: { [chunk.channel]: Buffer.from(chunk.data).toString('base64') } } });
+        await out.send({ event: { data: { [chunk.channel]: out.bytes(chunk.data) } } });
       }
       const end = await handle.ended;
       if (end.kind === 'timed_out')

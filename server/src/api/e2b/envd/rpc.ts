@@ -1,15 +1,15 @@
 /** The calls of E2B's envd in Connect's protocol: unary, and streams of either side. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { isCayError } from '@cay/sdk/protocol';
+import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { EnteredSandbox } from '../../../control/control.ts';
 import type { BudgetKind } from '../../http/budgets.ts';
-import { readJson } from '../../http/read-json.ts';
+import { readBody } from '../../http/read-json.ts';
 import { bodyOf } from '../../http/request-body.ts';
 import { sendJson } from '../../http/send-json.ts';
-import { sendLargeJson } from '../../http/send-large-json.ts';
 import { traceOf } from '../../http/trace.ts';
 import type { AutoResume } from '../auto-resume.ts';
 import { connectError } from '../e2b-error.ts';
+import { codecOf, contentTypes, type Codec } from './codec.ts';
 import type { EnvdCaller, EnvdContext } from './context.ts';
 import { decodeEnvelopes, encodeEnd, encodeEnvelope } from './envelope.ts';
 import type { filesystem } from './filesystem.ts';
@@ -90,42 +90,39 @@ export function envdRpc({ process, files, ...options }: RpcOptions): EnvdRpc {
     begun: () => void,
   ): Promise<void> {
     const streaming = path in serverStreams || path in clientStreams;
-    const expected = streaming ? 'application/connect+json' : 'application/json';
     if (request.method !== 'POST') return void response.writeHead(405, { Allow: 'POST' }).end();
-    if (!(request.headers['content-type'] ?? '').toLowerCase().startsWith(expected)) {
-      return void response.writeHead(415, { 'Accept-Post': expected }).end();
-    }
+    const codec = codecOf(request.headers['content-type'], streaming);
+    if (!codec) return void response.writeHead(415, { 'Accept-Post': contentTypes(streaming) }).end();
     let out: StreamOut | undefined;
     try {
       await options.resumed(row);
       const caller = callerOf(row, request, response, basicUser(request.headers.authorization));
       const admit = (bytes: number) => traceOf(response).share?.parse(bytes);
       const call = unary[path];
+      requirePlain(request, call ? 'content-encoding' : 'connect-content-encoding');
       if (call) {
-        const message = await readJson(request, {
-          maxBytes: MAX_MESSAGE,
-          timeoutMs: options.bodyTimeoutMs,
-          admit,
-          owner: row.project,
-        });
-        return void (await sendLargeJson(
-          response,
-          (await call(await enter(caller), message ?? {})) as object,
-          row.project,
-        ));
+        const timeoutMs = options.bodyTimeoutMs;
+        const body = await readBody(request, { maxBytes: MAX_MESSAGE, timeoutMs, admit });
+        const message =
+          body.length === 0 ? {} : await codec.decode(path, body, "The request's body", row.project);
+        const answered = (await call(await enter(caller), message)) as object;
+        return await codec.send(response, path, answered, row.project);
       }
       traceOf(response).endless = true;
-      const messages = decodeEnvelopes(bodyOf(request), MAX_MESSAGE, { admit, owner: row.project });
+      const envelopes = decodeEnvelopes(bodyOf(request), MAX_MESSAGE, admit);
+      const messages = decoded(envelopes, codec, path, row.project);
       const stream = serverStreams[path];
       if (!stream) {
         const result = await clientStreams[path]!(await enter(caller), messages);
-        response.writeHead(200, { 'Content-Type': expected });
-        return void response.end(Buffer.concat([encodeEnvelope(result), encodeEnd()]));
+        response.writeHead(200, { 'Content-Type': codec.streaming });
+        return void response.end(Buffer.concat([encodeEnvelope(codec.encode(path, result)), encodeEnd()]));
       }
       const first = await messages.next();
       const opened = () => {
         begun();
         return (out ??= streamOut(response, {
+          codec,
+          path,
           keepalive: stream.keepalive,
           everyMs: keepaliveMs(request.headers),
         }));
@@ -139,7 +136,7 @@ export function envdRpc({ process, files, ...options }: RpcOptions): EnvdRpc {
       // A stream that fails is a well-formed answer with an error in it. Only unary calls have a status of
       // their own.
       else if (streaming && !response.headersSent)
-        response.writeHead(200, { 'Content-Type': expected }).end(encodeEnd(body));
+        response.writeHead(200, { 'Content-Type': codec.streaming }).end(encodeEnd(body));
       else sendJson(response, body, status, headers);
     }
   }
@@ -152,6 +149,24 @@ export function envdRpc({ process, files, ...options }: RpcOptions): EnvdRpc {
     },
     answer,
   };
+}
+
+async function* decoded(
+  envelopes: AsyncIterable<Buffer>,
+  codec: Codec,
+  path: string,
+  owner: string,
+): AsyncGenerator<unknown> {
+  for await (const bytes of envelopes) yield await codec.decode(path, bytes, 'A message', owner);
+}
+
+/** Throws `unsupported` if the client compressed its message. */
+function requirePlain({ headers }: IncomingMessage, name: string): void {
+  const given = headers[name] ?? 'identity';
+  if (given === 'identity') return;
+  throw new CayError('unsupported', `${String(given).slice(0, 40)} as "${name}" is not supported here`, {
+    hint: 'send messages uncompressed',
+  });
 }
 
 /** Whether the sandbox stopped after it was looked up. */

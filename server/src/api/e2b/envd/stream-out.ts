@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import { once } from 'node:events';
 import { cutOff } from '../../http/stream-answer.ts';
+import type { Codec } from './codec.ts';
 import { encodeEnd, encodeEnvelope } from './envelope.ts';
 
 /** A stream of messages to a client, with backpressure. */
@@ -9,6 +10,8 @@ export interface StreamOut {
   readonly gone: boolean;
   /** Resolves when there is room for more. */
   send(message: unknown): Promise<void>;
+  /** What stands for bytes in a message. */
+  bytes(data: Uint8Array): unknown;
   /**
    * Resets the connection. Clients take that for a sandbox that is gone, and an orderly close for a network
    * that failed.
@@ -19,16 +22,22 @@ export interface StreamOut {
 
 const QUIET_MS = 90_000;
 
-/** `keepalive` is sent if nothing else was for as long as the client asks. */
-export function streamOut(
-  response: ServerResponse,
-  options: { keepalive: unknown; everyMs: number },
-): StreamOut {
-  const sign = encodeEnvelope(options.keepalive);
+export interface StreamOutOptions {
+  codec: Codec;
+  /** Of the call. */
+  path: string;
+  /** Sent if nothing else was for `everyMs`. */
+  keepalive: unknown;
+  everyMs: number;
+}
+
+export function streamOut(response: ServerResponse, options: StreamOutOptions): StreamOut {
+  const { codec, path } = options;
+  const sign = encodeEnvelope(codec.encode(path, options.keepalive));
   const timer = setInterval(() => response.write(sign), options.everyMs);
   response.once('close', () => clearInterval(timer));
   response.writeHead(200, {
-    'Content-Type': 'application/connect+json',
+    'Content-Type': codec.streaming,
     'Cache-Control': 'no-store',
     'X-Accel-Buffering': 'no',
   });
@@ -36,10 +45,11 @@ export function streamOut(
     get gone() {
       return response.destroyed || response.writableEnded;
     },
+    bytes: codec.bytes,
     async send(message) {
       if (response.destroyed) return;
       timer.refresh();
-      if (response.write(encodeEnvelope(message)) || response.destroyed) return;
+      if (response.write(encodeEnvelope(codec.encode(path, message))) || response.destroyed) return;
       const drained = new AbortController();
       try {
         await Promise.race([once(response, 'drain', drained), once(response, 'close', drained)]);
