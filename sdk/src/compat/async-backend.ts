@@ -4,7 +4,8 @@
  */
 import { isCayError } from '../protocol/error.ts';
 import type { CreateSandboxInput, ExecResult } from '../protocol/index.ts';
-import { Sandbox, type Command } from '../sandbox.ts';
+import { Sandbox } from '../sandbox.ts';
+import type { Command } from '../sandbox-commands.ts';
 import { connect, type ConnectOptions } from '../transport.ts';
 
 export interface Handle {

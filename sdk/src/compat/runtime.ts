@@ -13,7 +13,8 @@ import type {
   Stats,
 } from '../protocol/index.ts';
 import type { Content } from '../files.ts';
-import { Sandbox, type Command } from '../sandbox.ts';
+import { Sandbox } from '../sandbox.ts';
+import type { Command } from '../sandbox-commands.ts';
 import { connect, type ConnectOptions } from '../transport.ts';
 
 export interface RuntimeExecOptions {
