@@ -9,9 +9,9 @@
  * Every run is compared with what is kept, and says what got worse by more than the noise of those runs; with
  * --check it then fails.
  *
- * Sections: exec, create, files, tools, idle, burst, travel, e2b, clients, restart, api, kubernetes. CAY_BENCH_SECONDS
- * shortens the minute that api takes, and the one in which kubernetes counts the requests of an idle sandbox;
- * CAY_BENCH_SANDBOXES says how many restart has, CAY_BENCH_ROUNDS how often e2b does it.
+ * Sections: exec, create, files, copies, tools, idle, burst, travel, e2b, clients, restart, api, kubernetes.
+ * CAY_BENCH_SECONDS shortens the minute that api takes, and the one in which kubernetes counts the requests of an
+ * idle sandbox; CAY_BENCH_SANDBOXES says how many restart has, CAY_BENCH_ROUNDS how often e2b does it.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
@@ -21,6 +21,7 @@ import { startBaselines } from './baselines.ts';
 import { compare, comparisonText, figuresOf, type Kept } from './compare.ts';
 import { benchBurst } from './burst.ts';
 import { benchClients } from './clients.ts';
+import { benchCopies } from './copies.ts';
 import { benchCreate } from './create.ts';
 import { benchE2b } from './e2b.ts';
 import { benchExec } from './exec.ts';
@@ -39,6 +40,7 @@ const SECTIONS = {
   exec: benchExec,
   create: benchCreate,
   files: benchFiles,
+  copies: benchCopies,
   tools: benchTools,
   idle: benchIdle,
   burst: benchBurst,

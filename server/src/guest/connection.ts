@@ -15,6 +15,7 @@ import { parseHello, parseReset, type GuestHello } from './parse.ts';
 import { MESSAGE } from './receive-queue.ts';
 import { egressStreams, type EgressOfGuest } from './egress-streams.ts';
 import { GuestStream, cancelled, type StreamHost, type StreamOptions } from './stream.ts';
+import { lend } from '../lib/lent-memory.ts';
 import { StreamsOfGuest } from './streams-of-guest.ts';
 import { violation } from './violation.ts';
 
@@ -60,6 +61,9 @@ export class GuestConnection implements StreamHost, FrameSink {
   #nextStream = 1;
   #nextPing = 1;
   #pacedAt = performance.now();
+  /** Of the chunk that is being parsed: bytes of streams that lend, and whether others may keep a part of it. */
+  #lentBytes = 0;
+  #kept = false;
   readonly #ofGuest: StreamsOfGuest;
   readonly #wide = new Set<number>();
   #hello: GuestHello | undefined;
@@ -257,8 +261,11 @@ export class GuestConnection implements StreamHost, FrameSink {
 
   readonly #received = (chunk: Buffer): void => {
     if (this.#error) return;
+    this.#lentBytes = 0;
+    this.#kept = false;
     try {
       this.#parser.push(chunk);
+      if (!this.#kept) lend(chunk, this.#lentBytes);
     } catch (error) {
       this.fail(error instanceof CayError ? error : lost('a frame could not be handled', error));
     }
@@ -280,7 +287,10 @@ export class GuestConnection implements StreamHost, FrameSink {
 
   data(id: number, channel: number, piece: Buffer, first: boolean): void {
     if (!this.#hello) throw violation('the guest did not say hello first');
-    this.#streams.get(id)?.arrived(channel, piece, first);
+    const stream = this.#streams.get(id);
+    if (stream?.lends) this.#lentBytes += piece.length;
+    else this.#kept = true;
+    stream?.arrived(channel, piece, first);
   }
 
   control(type: FrameType, id: number, payload: Buffer): void {
@@ -289,6 +299,7 @@ export class GuestConnection implements StreamHost, FrameSink {
     const stream = this.#streams.get(id);
     switch (type) {
       case FRAME.message:
+        this.#kept = true;
         return stream?.arrived(MESSAGE, payload, true);
       case FRAME.credit:
         if (payload.length !== 4) throw violation(`a CREDIT frame has ${payload.length} bytes instead of 4`);
@@ -298,6 +309,7 @@ export class GuestConnection implements StreamHost, FrameSink {
       case FRAME.reset:
         return stream?.fail(parseReset(decodeCborMap(payload)));
       case FRAME.open:
+        this.#kept = true;
         return this.#opened(id, payload);
       case FRAME.ping:
         return this.send(FRAME.pong, 0, Buffer.from(payload));

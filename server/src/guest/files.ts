@@ -14,7 +14,7 @@ export function guestFiles(reach: Reach, user: string): Files {
     parse: (answer: CborMap) => T,
   ) => call(reach, { op, request: { user, ...request }, options }, parse);
   const open = async (op: string, request: CborMap, options: CallOptions | undefined, half = true) =>
-    (await reach(options)).open(op, { user, ...request }, { signal: options?.signal, half });
+    (await reach(options)).open(op, { user, ...request }, { signal: options?.signal, half, lends: true });
   const info = (answer: CborMap): FileInfo => parseFileInfo(answer['info']);
 
   return {

@@ -1,10 +1,12 @@
 /**
  * Puts frames on a transport, all those of one tick in one write.
  *
- * Small frames are copied together; a large payload goes out as it is, between them, by `writev`.
+ * Small frames are copied together; a large payload goes out as it is, between them, by `writev`, and is given
+ * back if it was lent.
  */
 import { Buffer } from 'node:buffer';
 import type { Writable } from 'node:stream';
+import { giveBack } from '../lib/lent-memory.ts';
 import { HEADER_BYTES, writeHeader } from './frame.ts';
 
 const SLAB_BYTES = 32 * 1024;
@@ -58,7 +60,10 @@ export function frameWriter(transport: Writable, onStuck: () => void): FrameWrit
     batchBytes = 0;
     if (transport.destroyed || transport.writableEnded) return;
     if (buffers.length > 1) transport.cork();
-    for (const buffer of buffers) draining = !transport.write(buffer);
+    for (const buffer of buffers)
+      draining = !(buffer.length < COPY_BELOW
+        ? transport.write(buffer)
+        : transport.write(buffer, (error) => error ?? giveBack(buffer)));
     if (buffers.length > 1) transport.uncork();
     if (transport.writableLength > MAX_BACKLOG_BYTES) return onStuck();
     draining &&= transport.writableNeedDrain;

@@ -42,6 +42,8 @@ export interface StreamOptions {
    * may not be overdrawn, and gets more when its bytes are taken fast.
    */
   strict?: boolean;
+  /** Only one reader has its bytes, and each of them once: it may give them back. */
+  lends?: boolean;
 }
 
 interface Waiter<T> {
@@ -57,6 +59,7 @@ const WIDE_CREDIT = 983_040;
 
 export class GuestStream {
   readonly id: number;
+  readonly lends: boolean;
   #longLived = false;
   /** Called with its bytes when an item arrived without a pending read, with 0 at the end and for a failure. */
   onArrival: ((bytes: number) => void) | undefined;
@@ -87,6 +90,7 @@ export class GuestStream {
   constructor(host: StreamHost, id: number, options: StreamOptions = {}) {
     this.#host = host;
     this.id = id;
+    this.lends = options.lends ?? false;
     this.#strict = options.strict ?? false;
     this.#allowance = this.#strict ? STRICT_CREDIT : INITIAL_CREDIT;
     this.#grantEvery = this.#strict

@@ -1,13 +1,13 @@
-import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 
 /** Resolves when the reader has taken what was written, or is gone. */
-export async function drained(response: ServerResponse): Promise<void> {
-  if (response.destroyed) return;
-  const over = new AbortController();
-  try {
-    await Promise.race([once(response, 'drain', over), once(response, 'close', over)]);
-  } finally {
-    over.abort();
-  }
+export function drained(response: ServerResponse): Promise<void> {
+  if (response.destroyed) return Promise.resolve();
+  return new Promise((resolve) => {
+    const done = () => {
+      response.off('drain', done).off('close', done);
+      resolve();
+    };
+    response.on('drain', done).on('close', done);
+  });
 }

@@ -1,5 +1,6 @@
 import { Buffer } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
+import { lend } from '../../lib/lent-memory.ts';
 
 /** Chunks that wait for the reader before the client is slowed down. */
 const MOST_WAITING = 4;
@@ -50,5 +51,13 @@ export async function* bodyOf(request: IncomingMessage): AsyncGenerator<Buffer, 
     request.off('data', onData).off('end', onEnd).off('close', onClose);
     // An error of a request that is not read any more must not end the server.
     request.off('error', onError).on('error', () => {});
+  }
+}
+
+/** The same, lent: who sends the chunks to a guest, each byte at most once, frees their memory. */
+export async function* lentBodyOf(request: IncomingMessage): AsyncGenerator<Buffer, void, undefined> {
+  for await (const chunk of bodyOf(request)) {
+    lend(chunk);
+    yield chunk;
   }
 }

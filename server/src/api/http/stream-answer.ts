@@ -6,6 +6,7 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Context } from 'hono';
+import { giveBack } from '../../lib/lent-memory.ts';
 import { valueWithin } from '../../lib/timeout.ts';
 import { drained } from './drained.ts';
 import { errorAnswer, wireError } from './error-answer.ts';
@@ -45,12 +46,17 @@ export async function bytesAnswer(
   if (response.headersSent || response.destroyed) return RESPONSE_ALREADY_SENT;
   // Written here and not by the framework, which would turn every chunk into web streams and back.
   response.writeHead(options.status ?? 200, options.headers);
-  for await (const chunk of source) {
-    if (response.destroyed) return RESPONSE_ALREADY_SENT;
-    if (!response.write(chunk)) await drained(response);
+  await writeBytes(response, source);
+  return RESPONSE_ALREADY_SENT;
+}
+
+/** Writes all of it at the speed of the client, and ends the answer. Chunks that are lent are given back. */
+export async function writeBytes(response: ServerResponse, data: AsyncIterable<Uint8Array>): Promise<void> {
+  for await (const chunk of data) {
+    if (response.destroyed) return;
+    if (!response.write(chunk, (error) => error ?? giveBack(chunk))) await drained(response);
   }
   if (!response.destroyed) response.end();
-  return RESPONSE_ALREADY_SENT;
 }
 
 async function* wholeOrCut(

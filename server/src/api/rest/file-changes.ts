@@ -7,7 +7,7 @@ import {
   UnpackedSchema,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import { bodyOf } from '../http/request-body.ts';
+import { lentBodyOf } from '../http/request-body.ts';
 import type { Control } from '../../control/control.ts';
 import { PathQuery, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
@@ -129,7 +129,7 @@ export function fileChangeRoutes(control: Pick<Control, 'files'>): Route[] {
       answers: { 200: { description: 'What was unpacked', schema: UnpackedSchema } },
       async handle({ json, request, principal, params, query, signal }) {
         const { files } = await control.files(principal, params.id, query.user);
-        const unpacked = await files.untar(query.path, bodyOf(request), { signal });
+        const unpacked = await files.untar(query.path, lentBodyOf(request), { signal });
         return json(unpacked);
       },
     }),

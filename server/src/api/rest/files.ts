@@ -5,7 +5,7 @@ import {
   FileInfoSchema,
   FileListSchema,
 } from '@cay/sdk/protocol';
-import { bodyOf } from '../http/request-body.ts';
+import { lentBodyOf } from '../http/request-body.ts';
 import type { Control } from '../../control/control.ts';
 import { JsonList } from '../../lib/json-pieces.ts';
 import { collectFiles } from './collect-files.ts';
@@ -66,7 +66,7 @@ export function fileRoutes(control: Pick<Control, 'files'>): Route[] {
       async handle({ json, request, principal, params, query, signal }) {
         const { files } = await control.files(principal, params.id, query.user);
         const { mode, append, exclusive } = query;
-        const info = await files.write(query.path, bodyOf(request), { mode, append, exclusive, signal });
+        const info = await files.write(query.path, lentBodyOf(request), { mode, append, exclusive, signal });
         return json(info);
       },
     }),

@@ -6,6 +6,7 @@ import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { BoundedBytes } from '../../../lib/bounded-bytes.ts';
+import { writeBytes } from '../../http/stream-answer.ts';
 import { exactly, parseRange } from '../../rest/file-content.ts';
 import { filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { acceptedEncoding } from './encoding.ts';
@@ -60,7 +61,12 @@ export async function download(
     'Content-Length': length,
     ...(range && { 'Content-Range': `bytes ${from}-${from + length - 1}/${size}` }),
   });
-  await pipeline(Readable.from(exactly(data, length), { objectMode: false }), response);
+  try {
+    await writeBytes(response, exactly(data, length));
+  } catch (error) {
+    response.destroy();
+    throw error;
+  }
 }
 
 function isDirectory(path: string): CayError {

@@ -1,5 +1,6 @@
 /** Reads `multipart/form-data` as a stream, so a file of any size takes little memory. */
 import { CayError } from '@cay/sdk/protocol';
+import { lend } from '../../../lib/lent-memory.ts';
 
 export interface Part {
   name: string | undefined;
@@ -38,7 +39,11 @@ export async function* readParts(body: AsyncIterable<Uint8Array>, boundary: stri
       const sure = at === -1 ? held.length - delimiter.length + 1 : at;
       if (sure > 0) {
         const part = held.subarray(0, sure);
-        held = held.subarray(sure);
+        if (at === -1) {
+          // The rest is copied, so that nothing else uses the memory of the part.
+          lend(held, sure);
+          held = Buffer.from(held.subarray(sure));
+        } else held = held.subarray(sure);
         yield part;
       }
       if (at !== -1) {

@@ -4,7 +4,7 @@ import { posix } from 'node:path';
 import { createGunzip } from 'node:zlib';
 import { CayError } from '@cay/sdk/protocol';
 import { ignoreFailure } from '../../../lib/in-background.ts';
-import { bodyOf } from '../../http/request-body.ts';
+import { lentBodyOf } from '../../http/request-body.ts';
 import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { givenEncoding } from './encoding.ts';
 import { absent } from './entry-info.ts';
@@ -28,7 +28,7 @@ export async function upload(
   const contentType = request.headers['content-type'] ?? '';
   const metadata = metadataOf(request.headers);
   const body =
-    givenEncoding(request.headers['content-encoding']) === 'gzip' ? unpacked(request) : bodyOf(request);
+    givenEncoding(request.headers['content-encoding']) === 'gzip' ? unpacked(request) : lentBodyOf(request);
   if (/^application\/octet-stream\b/i.test(contentType)) {
     if (given === undefined)
       throw new CayError('invalid_argument', 'path query parameter is required for raw body upload');

@@ -1,0 +1,49 @@
+/**
+ * Gives the memory of large buffers back at once, rather than when the garbage collector finds them.
+ *
+ * V8 collects all of its heap after every 64 MB of buffers. A server that passes a gigabyte on would do that
+ * thirty times, which takes three times as long as reading and writing the bytes.
+ *
+ * The one rule: whoever gives bytes back must be the last to use them. A buffer whose memory is gone has no bytes.
+ */
+
+/** Smaller ones are not worth it, and may be slices of a pool. */
+const LARGE = 16 * 1024;
+
+/** Bytes of each lent buffer that were not given back yet. */
+const lent = new WeakMap<ArrayBuffer, number>();
+
+/**
+ * Promises that `parts` bytes of `whole` are all that anybody still uses of it, and that those who do give them
+ * back. Parts that are never given back leave the buffer to the garbage collector.
+ */
+export function lend(whole: Uint8Array, parts = whole.length): void {
+  const memory = wholeOf(whole);
+  if (memory && parts > 0) lent.set(memory, parts);
+}
+
+/** The part of a lent buffer is not used any more. Anything else is left alone. */
+export function giveBack(part: Uint8Array): void {
+  const memory = part.buffer as ArrayBuffer;
+  const left = lent.get(memory);
+  if (left === undefined) return;
+  if (left > part.length) {
+    lent.set(memory, left - part.length);
+    return;
+  }
+  lent.delete(memory);
+  free(memory);
+}
+
+/** The memory of a buffer that has all of it. */
+function wholeOf(bytes: Uint8Array): ArrayBuffer | undefined {
+  const { buffer, length } = bytes;
+  return length >= LARGE && length === buffer.byteLength && buffer instanceof ArrayBuffer
+    ? buffer
+    : undefined;
+}
+
+/** Memory that is moved into a buffer of no bytes is freed. */
+function free(memory: ArrayBuffer): void {
+  if (!memory.detached) memory.transfer(0);
+}
