@@ -234,7 +234,7 @@ describe("a sandbox's own address", () => {
     const headers = { ...named(), 'x-access-token': tokenOf(sandbox) };
     const json = { ...headers, 'content-type': 'application/json' };
     expect(
-      await send('POST', '/filesystem.Filesystem/Stat', { ...headers, 'content-type': 'application/proto' }),
+      await send('POST', '/filesystem.Filesystem/Stat', { ...headers, 'content-type': 'application/grpc' }),
     ).toMatchObject({
       status: 415,
     });
