@@ -82,6 +82,7 @@ const SETTING_VALUES: Partial<Record<SettingName, OfSetting>> = {
   previewDomain: { value: 'previewDomains' },
   corsOrigin: { value: 'corsOrigins' },
   openMetrics: { default: '0', comment: 'if 1 the metrics are served without a key' },
+  http2: {},
   previewConnections: {},
   addressConnections: {},
   maxCalls: {},

@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { pino, type Logger } from 'pino';
 import { openArchives, type ArchivesOptions } from './open-archives.ts';
+import { acceptHttp2, chooseProtocol, type AcceptedHttp2 } from './api/http/http2/accept-http2.ts';
 import { limitConnections } from './api/http/limit-connections.ts';
 import { openApi, type Api } from './api/api.ts';
 import { errorAnswer } from './api/http/error-answer.ts';
@@ -84,6 +85,8 @@ export interface ServeOptions {
    * Default 4000.
    */
   addressConnections?: number;
+  /** Whether HTTP/2 is spoken too. Default true. */
+  http2?: boolean;
   /** What projects may take that were given no quota, and what none may take more than. */
   quota?: Partial<QuotaBounds>;
   /** How many events of each project are kept, and for how long. */
@@ -132,6 +135,7 @@ const BODY_MS = 300_000;
 const PREVIEW_CONNECTIONS = 1000;
 const PREVIEW_ANSWER_MS = 300_000;
 const ADDRESS_CONNECTIONS = 4000;
+const KEEP_ALIVE_MS = 75_000;
 const CLOSE_GRACE_MS = 2_000;
 const READY_CACHE_MS = 1_000;
 const STARTING = new CayError('unavailable', 'The server is starting', { details: { retryAfterMs: 1000 } });
@@ -146,9 +150,15 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
   try {
     const headersTimeout = options.slowestSender?.headersMs ?? HEADERS_MS;
     // How often slow senders are looked for.
-    const checking = { connectionsCheckingInterval: headersTimeout / 3 };
+    const checking = { connectionsCheckingInterval: headersTimeout / 3, shouldUpgradeCallback: isUpgrade };
+    const http2 = options.http2 ?? true;
     const server = tls
-      ? createHttpsServer({ ...checking, cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) })
+      ? createHttpsServer({
+          ...checking,
+          cert: readFileSync(tls.certFile),
+          key: readFileSync(tls.keyFile),
+          ...(http2 && { ALPNCallback: chooseProtocol }),
+        })
       : createHttpServer(checking);
     // Errors that come before `noteError` is set are collected, and noted then.
     const early: unknown[] = [];
@@ -192,10 +202,16 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     server.on('upgrade', (request, socket, head) =>
       api ? api.upgrade(request, socket, head) : refuseUpgrade(socket, STARTING),
     );
-    limitConnections(server, options.addressConnections ?? ADDRESS_CONNECTIONS);
+    const admit = limitConnections(server, options.addressConnections ?? ADDRESS_CONNECTIONS);
+    const streams = http2
+      ? acceptHttp2(server, { headersMs: headersTimeout, idleMs: KEEP_ALIVE_MS, admit })
+      : undefined;
     server.headersTimeout = headersTimeout;
     await listen(server, host, port);
-    undo.push(() => void server.close());
+    undo.push(() => {
+      server.close();
+      streams?.destroy();
+    });
     const url = addressOf(server, host, tls !== undefined);
     const base = new URL(publicUrl ?? url);
     const previewDomain = `${previewDomains[0] ?? 'localhost'}${base.port === '' ? '' : `:${base.port}`}`;
@@ -268,7 +284,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       close() {
         return (closing ??= (async () => {
           opened.close();
-          await closeServer(server);
+          await closeServer(server, streams);
           await control.close();
           await spans?.close();
           lock.release();
@@ -331,7 +347,7 @@ function requireSafeListening(host: string, { tls, insecure }: Pick<ServeOptions
 function listen(server: Server, host: string, port: number): Promise<void> {
   // Slow senders of headers are cut off, and of JSON; streams and answers may take as long as they like.
   server.requestTimeout = 0;
-  server.keepAliveTimeout = 75_000;
+  server.keepAliveTimeout = KEEP_ALIVE_MS;
   server.maxHeadersCount = 100;
   return new Promise((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
@@ -368,11 +384,23 @@ function answerStarting(request: IncomingMessage, response: ServerResponse): voi
     response.writeHead(status, { ...headers, 'Content-Type': 'application/json' }).end(JSON.stringify(body));
 }
 
+/**
+ * Some clients ask whether HTTP/2 may follow, and take an answer in HTTP/1 for a no. They speak it by prior
+ * knowledge, or over TLS.
+ */
+function isUpgrade({ headers }: IncomingMessage): boolean {
+  return headers.upgrade?.toLowerCase() !== 'h2c';
+}
+
 /** Ends what is idle at once, and what is not after a moment. */
-async function closeServer(server: Server): Promise<void> {
+async function closeServer(server: Server, streams: AcceptedHttp2 | undefined): Promise<void> {
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
   server.closeIdleConnections();
-  const timer = setTimeout(() => server.closeAllConnections(), CLOSE_GRACE_MS);
+  streams?.close();
+  const timer = setTimeout(() => {
+    server.closeAllConnections();
+    streams?.destroy();
+  }, CLOSE_GRACE_MS);
   await closed;
   clearTimeout(timer);
 }

@@ -369,6 +369,13 @@ const policy = {
 };
 
 const traffic = {
+  http2: setting(choice('on', 'off'), {
+    group: 'traffic',
+    value: 'on|off',
+    help: 'whether HTTP/2 is spoken beside HTTP/1',
+    choices: ['on', 'off'],
+    default: 'on',
+  }),
   previewConnections: setting(count, {
     group: 'traffic',
     value: 'number',

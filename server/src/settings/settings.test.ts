@@ -49,6 +49,7 @@ const VALUES: Partial<Record<SettingName, string>> = {
   defaultQuota: 'sandboxes=4',
   maxQuota: 'memory=8g',
   reclaim: 'off',
+  http2: 'off',
   database: 'postgres://cay:secret@db.example:5432/cay',
   network: 'none',
   publishAddress: '0.0.0.0',

@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { connect as connectHttp2, constants } from 'node:http2';
 import { request } from 'node:https';
 import { connect as connectPlain } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -111,6 +112,60 @@ describe('a server with a certificate', () => {
     socket.send(JSON.stringify({ exec: { argv: ['echo', 'over TLS'] } }));
     await once(socket, 'close');
     expect(messages.join('')).toContain('over TLS');
+  });
+
+  it('speaks HTTP/2 to those who offer it, and HTTP/1 to others', async () => {
+    const session = connectHttp2(server.url, { ca, servername: 'localhost' });
+    const stream = session.request({ ':path': '/v1/sandboxes', authorization: `Bearer ${server.adminKey}` });
+    const [headers] = (await once(stream, 'response')) as [import('node:http2').IncomingHttpHeaders];
+    expect(headers[':status']).toBe(200);
+    let text = '';
+    for await (const chunk of stream) text += String(chunk);
+    expect(JSON.parse(text)).toHaveProperty('sandboxes');
+    session.close();
+    for (const [offered, chosen] of [
+      [['http/1.1'], 'http/1.1'],
+      [['http/1.1', 'h2'], 'http/1.1'],
+      [['other', 'h2', 'http/1.1'], 'h2'],
+      [[], false],
+    ] as const) {
+      const socket = connect({ ...address, ca, ALPNProtocols: [...offered] });
+      await once(socket, 'secureConnect');
+      expect(socket.alpnProtocol).toBe(chosen);
+      socket.destroy();
+    }
+  });
+
+  it('cuts off floods of HTTP/2', async () => {
+    const socket = connect({ ...address, ca, ALPNProtocols: ['h2'] });
+    await once(socket, 'secureConnect');
+    socket.on('error', () => {}).resume();
+    const settings = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    // Window updates, which nothing answers.
+    const update = Buffer.from([0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    const many = Buffer.concat(Array.from({ length: 1000 }, () => update));
+    socket.write(Buffer.concat([Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), settings]));
+    const sending = setInterval(() => socket.write(many), 5);
+    await new Promise<void>((resolve) => socket.once('close', () => resolve()));
+    clearInterval(sending);
+    expect((await call('GET', '/healthz')).status).toBe(200);
+  });
+
+  it('cuts off one answer, and not the others on its connection', async () => {
+    const { id } = (await call('POST', '/v1/sandboxes', {})).json as { id: string };
+    const session = connectHttp2(server.url, { ca, servername: 'localhost' });
+    const authorization = `Bearer ${server.adminKey}`;
+    const follow = (query: string) =>
+      session.request({ ':path': `/v1/events?follow=true${query}`, authorization });
+    const [kept, ended] = [follow(''), follow(`&sandbox=${id}`)];
+    await Promise.all([once(kept, 'response'), once(ended, 'response')]);
+    ended.on('error', () => {}).close(constants.NGHTTP2_CANCEL);
+    await once(ended, 'close');
+    const removed = session.request({ ':method': 'DELETE', ':path': `/v1/sandboxes/${id}`, authorization });
+    removed.resume();
+    const [data] = (await once(kept, 'data')) as [Buffer];
+    expect(data.length).toBeGreaterThan(0);
+    session.destroy();
   });
 
   it('is not believed by those who do not know the certificate', async () => {

@@ -39,6 +39,7 @@ export function serveOptions(
     previewDomains: settings.previewDomain,
     corsOrigins: settings.corsOrigin,
     openMetrics: settings.openMetrics,
+    http2: settings.http2 !== 'off',
     previewConnections: settings.previewConnections,
     addressConnections: settings.addressConnections,
     budgets: { calls: settings.maxCalls, streams: settings.maxStreams },
