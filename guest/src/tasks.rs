@@ -13,7 +13,7 @@ use crate::files;
 use crate::sys;
 use crate::task::{Stopped, TaskStream};
 use crate::tools;
-use crate::transport::connection::Connection;
+use crate::transport::connection::{Connection, GRANT, WIDE_GRANT};
 use crate::transport::frame::{Header, INITIAL_CREDIT, Kind, MAX_DATA};
 use crate::users::{self, Identity};
 use crate::value::Value;
@@ -71,6 +71,8 @@ struct State {
     outbox_bytes: usize,
     credit: i64,
     taken: usize,
+    /// So many taken bytes are reported to the loop at once.
+    report: usize,
     result: Option<Result<(), Failure>>,
 }
 
@@ -131,8 +133,8 @@ impl Mailbox {
         for (frame, payload) in outbox {
             connection.encoded(self.stream, frame, payload);
         }
-        if taken > 0 {
-            connection.taken(self.stream, taken);
+        if taken > 0 && connection.taken_by_task(self.stream, taken) {
+            lock(&self.state).report = WIDE_GRANT as usize;
         }
         match result {
             None => false,
@@ -199,7 +201,7 @@ impl TaskStream for Side {
             if let Some(bytes) = state.inbox.pop_front() {
                 let before = state.taken;
                 state.taken += bytes.len();
-                let grant = before < 65_536 && state.taken >= 65_536;
+                let grant = before < state.report && state.taken >= state.report;
                 drop(state);
                 if grant {
                     self.0.bell.ring(self.0.stream);
@@ -261,6 +263,7 @@ impl Tasks {
             outbox_bytes: 0,
             credit: INITIAL_CREDIT,
             taken: 0,
+            report: GRANT as usize,
             result: None,
         };
         let mailbox = Arc::new(Mailbox {

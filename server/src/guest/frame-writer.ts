@@ -13,6 +13,9 @@ const SLAB_BYTES = 32 * 1024;
 const COPY_BELOW = 4096;
 /** So many bytes may wait for the end of a tick before senders have to wait. */
 const BATCH_BYTES = 256 * 1024;
+/** Pieces of large copies wait for the end of a turn of the loop, so that several leave together. */
+const BULK_BYTES = 32 * 1024;
+const BULK_BATCH_BYTES = 128 * 1024;
 /** Senders of data wait for the transport, so this much means that the guest does not read answers. */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 
@@ -32,6 +35,7 @@ export function frameWriter(transport: Writable, onStuck: () => void): FrameWrit
   let batch: Uint8Array[] = [];
   let batchBytes = 0;
   let scheduled = false;
+  let postponed = false;
   let draining = false;
   let waiting: (() => void)[] = [];
 
@@ -70,6 +74,15 @@ export function frameWriter(transport: Writable, onStuck: () => void): FrameWrit
     wake();
   };
 
+  const postpone = () => {
+    if (postponed) return;
+    postponed = true;
+    setImmediate(() => {
+      postponed = false;
+      if (!scheduled) flush();
+    });
+  };
+
   return {
     get congested() {
       return draining || batchBytes >= BATCH_BYTES;
@@ -90,10 +103,10 @@ export function frameWriter(transport: Writable, onStuck: () => void): FrameWrit
         batch.push(payload);
       }
       batchBytes += HEADER_BYTES + length;
-      if (!scheduled) {
-        scheduled = true;
-        queueMicrotask(flush);
-      }
+      if (scheduled) return;
+      if (length >= BULK_BYTES && batchBytes < BULK_BATCH_BYTES) return postpone();
+      scheduled = true;
+      queueMicrotask(flush);
     },
     onceDrained(one) {
       waiting.push(one);

@@ -72,6 +72,35 @@ fn room_is_granted_as_bytes_are_taken() {
 }
 
 #[test]
+fn a_task_that_takes_much_is_given_more_room_at_once_and_few_are() {
+    let mut connection = greeted();
+    let mut granted = [0; 12];
+    for number in 0..12u32 {
+        let id = 1 + 2 * number;
+        connection.receive(&open(id), &mut Vec::new()).unwrap();
+        connection.out.take();
+        for _ in 0..20 {
+            connection.receive(&frame(Kind::Data, 0, id, &vec![7; 100_000]), &mut Vec::new()).unwrap();
+            connection.taken_by_task(id, 100_000);
+        }
+        let mut parser = crate::transport::frame::Parser::default();
+        let count = &mut granted[number as usize];
+        let out = connection.out.take();
+        parser
+            .feed(&out, |parsed| {
+                if let crate::transport::frame::Parsed::Frame(_, payload) = parsed {
+                    *count += u32::from_be_bytes(payload.try_into().unwrap());
+                }
+                Ok(())
+            })
+            .unwrap();
+    }
+    let wide = granted.iter().filter(|bytes| **bytes > 2_000_000).count();
+    assert_eq!(wide, 8, "{granted:?}");
+    assert!(granted.iter().all(|bytes| *bytes <= 2_786_432), "{granted:?}");
+}
+
+#[test]
 fn a_stream_is_over_when_both_have_ended() {
     let mut connection = greeted();
     let mut events = Vec::new();
