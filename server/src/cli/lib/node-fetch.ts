@@ -5,6 +5,7 @@
  */
 import { Agent, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { RequestOptions } from 'node:https';
+import { giveBack, lend } from '../../lib/lent-memory.ts';
 
 type Body = string | Uint8Array | AsyncIterable<Uint8Array> | null | undefined;
 
@@ -81,7 +82,8 @@ async function sendAll(request: ClientRequest, body: AsyncIterable<Uint8Array>):
     });
   for await (const chunk of body) {
     if (over) break;
-    if (!request.write(chunk)) await new Promise<void>((resolve) => (wake = resolve));
+    if (!request.write(chunk, (error) => error ?? giveBack(chunk)))
+      await new Promise<void>((resolve) => (wake = resolve));
   }
   if (!request.destroyed) request.end();
 }
@@ -154,6 +156,7 @@ function readerOf(answer: IncomingMessage): Reader {
         const value = waiting.shift();
         if (value) {
           if (waiting.length === 0 && answer.isPaused()) answer.resume();
+          lend(value);
           return { done: false, value };
         }
         if (failure) throw failure;

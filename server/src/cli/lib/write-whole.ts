@@ -1,4 +1,5 @@
 import { open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { giveBack } from '../../lib/lent-memory.ts';
 import { errnoOf } from './errno-text.ts';
 import { pathError } from './path-error.ts';
 
@@ -42,6 +43,7 @@ async function writeAll(file: FileHandle, content: AsyncIterable<Uint8Array>): P
     const { bytesWritten } = await file.writev(waiting);
     // A disk that is full takes a part of it first; the rest then fails with the reason.
     if (bytesWritten < bytes) await file.writeFile(Buffer.concat(waiting).subarray(bytesWritten));
+    for (const chunk of waiting) giveBack(chunk);
     waiting = [];
     bytes = 0;
   };

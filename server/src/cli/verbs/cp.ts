@@ -1,5 +1,4 @@
 /** Copies files and directories between this machine and a sandbox. */
-import { createReadStream } from 'node:fs';
 import { mkdir, stat } from 'node:fs/promises';
 import { basename, dirname, join, posix, resolve } from 'node:path';
 import { isCayError, type Sandbox } from '@cay/sdk/client';
@@ -9,6 +8,7 @@ import { atMost } from '../lib/at-most.ts';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { usageError } from '../lib/failure.ts';
+import { fileChunks } from '../lib/file-chunks.ts';
 import { errorColour, note, printJson, printable } from '../lib/output.ts';
 import { pathError } from '../lib/path-error.ts';
 import { showProgress } from '../lib/progress.ts';
@@ -93,14 +93,10 @@ async function copyIn(sandbox: Sandbox, from: string, to: string, { user }: Opti
       { user },
     );
   } else {
-    await sandbox.files.write(
-      path,
-      counted(createReadStream(from, { highWaterMark: 1024 * 1024 }), onProgress),
-      {
-        user,
-        mode: source.mode & 0o777,
-      },
-    );
+    await sandbox.files.write(path, counted(fileChunks(from), onProgress), {
+      user,
+      mode: source.mode & 0o777,
+    });
   }
   progress.finish();
   return { from, to: `${sandbox.id}:${path}`, bytes, leftOut };

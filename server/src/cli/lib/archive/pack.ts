@@ -1,7 +1,8 @@
 /** A directory of this machine as a tar stream, with names relative to it. */
-import { createReadStream, type Stats } from 'node:fs';
+import type { Stats } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
+import { fileChunks } from '../file-chunks.ts';
 import { BLOCK, encodeHeader, paddingOf } from '../../../lib/tar/header.ts';
 
 export interface PackOptions {
@@ -40,12 +41,9 @@ export async function* pack(
 
   async function* content(path: string, { size }: Stats): AsyncGenerator<Uint8Array, void, undefined> {
     let left = size;
+    // A file that grows meanwhile is taken as long as it was.
     if (size > 0) {
-      // A file that grows meanwhile is taken as long as it was.
-      for await (const chunk of createReadStream(path, {
-        end: size - 1,
-        highWaterMark: 256 * 1024,
-      }) as AsyncIterable<Buffer>) {
+      for await (const chunk of fileChunks(path, size)) {
         left -= chunk.length;
         options.onProgress?.((bytes += chunk.length));
         yield chunk;
