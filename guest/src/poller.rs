@@ -35,6 +35,8 @@ pub enum Token {
     Redirected,
     /// A listener on the address of a name.
     Named(u32),
+    /// A socket that takes datagrams for a name.
+    Datagrams(u32),
 }
 
 impl Token {
@@ -54,6 +56,7 @@ impl Token {
             Token::Caller(number) => (4 << 60) | u64::from(number),
             Token::Asker(number) => (5 << 60) | u64::from(number),
             Token::Named(number) => (6 << 60) | u64::from(number),
+            Token::Datagrams(number) => (7 << 60) | u64::from(number),
         }
     }
 
@@ -73,6 +76,7 @@ impl Token {
             (4, _) => Token::Caller(rest as u32),
             (5, _) => Token::Asker(rest as u32),
             (6, _) => Token::Named(rest as u32),
+            (7, _) => Token::Datagrams(rest as u32),
             _ => Token::Poke,
         }
     }
@@ -172,6 +176,7 @@ mod tests {
             Token::Asker(u32::MAX),
             Token::Redirected,
             Token::Named(u32::MAX),
+            Token::Datagrams(u32::MAX),
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }

@@ -6,6 +6,7 @@
 //!
 //! The server decides what is reached. Nothing here is a wall.
 
+pub mod datagrams;
 pub mod dns;
 pub mod listeners;
 pub mod names;
@@ -23,6 +24,7 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use datagrams::Datagrams;
 use dns::Question;
 use listeners::Listeners;
 use names::Names;
@@ -76,6 +78,8 @@ pub struct Egress {
     pub resolver: Option<Resolver>,
     /// The listeners on the addresses of names.
     pub listeners: Listeners,
+    /// The sockets that take datagrams for names.
+    pub datagrams: Datagrams,
     /// Questions that wait, by their stream.
     pub lookups: HashMap<u32, Lookup>,
     /// New connections wait until then for a connection to the server.
@@ -98,6 +102,7 @@ impl Egress {
             names: Names::new(base),
             resolver: None,
             listeners: Listeners::default(),
+            datagrams: Datagrams::default(),
             lookups: HashMap::new(),
             held_until: None,
             armed: false,
@@ -126,6 +131,7 @@ impl Egress {
         }
         self.on = on;
         self.listeners = Listeners::default();
+        self.datagrams = Datagrams::default();
         // If the port is taken, by a name server of the sandbox's own, that one has to do.
         self.resolver = if on { Resolver::open(poller).ok() } else { None };
         if !on {

@@ -85,6 +85,7 @@ impl Guest {
             Handler::Reader(reader) => self.commands.detach(reader.key, stream),
             Handler::Task(mailbox) => mailbox.gone(),
             Handler::Forward(forward) => forward.abort(),
+            Handler::Flow(_) => self.flow_refused(stream),
             Handler::Ports(_) => {}
         }
     }
@@ -155,6 +156,7 @@ impl Guest {
                     forward.data(bytes);
                     self.make_ready(stream);
                 }
+                Some(Handler::Flow(_)) => self.flow_data(stream, &bytes),
                 Some(Handler::Ports(_)) | None => self.connection.taken(stream, bytes.len()),
             },
             Event::Credit(stream, amount) => {
@@ -170,6 +172,7 @@ impl Guest {
             }
             Event::Ended(stream) => match self.handlers.get_mut(&stream) {
                 Some(Handler::Task(mailbox)) => mailbox.ended(),
+                Some(Handler::Flow(_)) => self.end_flow(stream),
                 Some(Handler::Forward(forward)) => {
                     forward.ended();
                     self.make_ready(stream);

@@ -28,6 +28,7 @@ impl Guest {
         for (_, lookup) in std::mem::take(&mut self.egress.lookups) {
             self.reply(lookup.asker, &lookup.question.answer(Code::Failed, Record::None));
         }
+        self.egress.datagrams.forget();
         self.egress.hold(&self.context.poller);
         self.arm_egress();
     }
@@ -41,8 +42,11 @@ impl Guest {
             let _ = resolv_conf::ensure(Path::new("/etc"));
         }
         self.egress.switch(on, &self.context.poller);
-        let carried =
-            |handler: &Handler| matches!(handler, Handler::Forward(forward) if forward.is_carried());
+        let carried = |handler: &Handler| match handler {
+            Handler::Forward(forward) => forward.is_carried(),
+            Handler::Flow(_) => true,
+            _ => false,
+        };
         let ended: Vec<u32> = self
             .handlers
             .iter()
@@ -134,10 +138,11 @@ impl Guest {
             (Some("address"), Some(name)) => {
                 let address = self.egress.names.assign(name);
                 if self.egress.redirect.is_none() {
-                    let ports = message.map(ports_of).unwrap_or_default();
+                    let ports = message.map(|message| ports_of(message, "ports")).unwrap_or_default();
                     self.egress.listeners.listen(address, &ports, &self.context.poller);
                     self.arm_egress();
                 }
+                self.take_datagrams(address, message);
                 lookup.question.answer(Code::Fine, Record::Address(address))
             }
             (Some("absent"), _) => lookup.question.answer(Code::Absent, Record::None),
@@ -145,6 +150,17 @@ impl Guest {
         };
         self.reply(lookup.asker, &answer);
         true
+    }
+
+    fn take_datagrams(&mut self, address: Ipv4Addr, message: Option<&Value>) {
+        let ports = message.map(|message| ports_of(message, "udpPorts")).unwrap_or_default();
+        if ports.is_empty() {
+            return;
+        }
+        for ended in self.egress.datagrams.listen(address, &ports, &self.context.poller) {
+            self.end_flow(ended);
+        }
+        self.arm_egress();
     }
 
     fn reply(&mut self, asker: Asker, answer: &[u8]) {
@@ -185,7 +201,7 @@ impl Guest {
 
     /// Opens a stream for a program's connection. What cannot be carried is reset, so that nobody waits.
     fn carry(&mut self, fd: OwnedFd, target: Option<(Ipv4Addr, u16)>) {
-        let Some(stream) = target.and_then(|target| self.open_egress(target)) else {
+        let Some(stream) = target.and_then(|target| self.open_carried("egress", target)) else {
             return crate::egress::sockets::reset(fd);
         };
         let Some(counted) = self.egress.count() else {
@@ -198,21 +214,18 @@ impl Guest {
         self.make_ready(stream);
     }
 
-    fn open_egress(&mut self, (address, port): (Ipv4Addr, u16)) -> Option<u32> {
+    pub(super) fn open_carried(&mut self, op: &str, (address, port): (Ipv4Addr, u16)) -> Option<u32> {
         let (key, value) = if self.egress.names.contains(address) {
             ("name", self.egress.names.name_of(address)?.to_string())
         } else {
             ("address", address.to_string())
         };
-        let request = Value::map([
-            ("op", "egress".into()),
-            (key, Value::Text(value)),
-            ("port", i64::from(port).into()),
-        ]);
+        let request =
+            Value::map([("op", op.into()), (key, Value::Text(value)), ("port", i64::from(port).into())]);
         self.connection.open(&request)
     }
 
-    fn arm_egress(&mut self) {
+    pub(super) fn arm_egress(&mut self) {
         if !std::mem::replace(&mut self.egress.armed, true) {
             self.context.timers.after(LOOK_AGAIN, Timer::Egress);
         }
@@ -227,7 +240,10 @@ impl Guest {
         if self.egress.held_until.is_some_and(|until| Instant::now() >= until) {
             self.egress.release(&self.context.poller);
         }
-        let listening = self.egress.listeners.sweep();
+        for ended in self.egress.datagrams.sweep() {
+            self.end_flow(ended);
+        }
+        let listening = self.egress.listeners.sweep() || !self.egress.datagrams.is_empty();
         let asking = self.egress.resolver.as_mut().is_some_and(|resolver| resolver.sweep());
         if listening || asking || !self.egress.lookups.is_empty() || self.egress.held_until.is_some() {
             self.arm_egress();
@@ -241,8 +257,8 @@ impl Guest {
     }
 }
 
-fn ports_of(message: &Value) -> Vec<u16> {
-    let Some(Value::Array(ports)) = message.get("ports") else { return Vec::new() };
+fn ports_of(message: &Value, key: &str) -> Vec<u16> {
+    let Some(Value::Array(ports)) = message.get(key) else { return Vec::new() };
     let port = |value: &Value| match value {
         Value::Int(port) => u16::try_from(*port).ok().filter(|port| *port > 0),
         _ => None,

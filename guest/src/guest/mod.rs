@@ -1,6 +1,7 @@
 //! The guest: how it answers requests and handles events.
 
 mod connecting;
+mod datagrams;
 mod egress;
 mod events;
 mod freezing;
@@ -16,6 +17,7 @@ use crate::commands::reader::{Reader, Step};
 use crate::commands::{Commands, request};
 use crate::context::Context;
 use crate::egress::Egress;
+use crate::egress::datagrams::Unframer;
 use crate::failure::Failure;
 use crate::files;
 use crate::forward::{Forward, Outcome};
@@ -48,6 +50,7 @@ enum Handler {
     Task(Arc<Mailbox>),
     Forward(Box<Forward>),
     Ports(Watcher),
+    Flow(Unframer),
 }
 
 /// The state of the guest.
@@ -151,6 +154,7 @@ impl Guest {
                 Token::Command(key, part) => self.commands.ready(key, part, &mut self.context),
                 Token::Leftover(fd) => self.commands.leftover(fd, &mut self.context.buffer),
                 Token::Forward(stream) => self.make_ready(stream),
+                Token::Datagrams(number) => self.datagrams_ready(number),
                 token => self.egress_ready(token),
             }
         }

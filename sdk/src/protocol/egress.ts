@@ -15,6 +15,7 @@ import { SandboxIdSchema } from './id.ts';
  * | `example.org/api` | requests whose path is `/api` or below it |
  * | `https://example.org/api` | the same on port 443 |
  * | `10.1.0.0/16`, `10.1.2.3:5432`, `[fd00::/8]:443` | addresses; without ports every port |
+ * | `udp:example.org:53`, `udp:10.1.2.3:53` | datagrams, to these ports; a rule without `udp:` is about TCP |
  * | `npm` | a preset: the hosts of a registry or source host |
  *
  * The server parses targets, writes them in one canonical form, and refuses what is ambiguous.
@@ -249,7 +250,7 @@ export const EgressAttemptSchema = z.object({
   name: z.string().nullable().describe('The name that was meant; null for an address.'),
   address: z.string().nullable().describe('The address that was connected to, or asked for.'),
   port: z.int(),
-  protocol: z.enum(['tcp', 'tls', 'http', 'https', 'ssh']).describe('As far as it was seen.'),
+  protocol: z.enum(['tcp', 'udp', 'tls', 'http', 'https', 'ssh']).describe('As far as it was seen.'),
   method: z.string().nullable(),
   path: z.string().nullable().describe('Without its query.'),
   status: z.int().nullable().describe('Of the answer, where it was seen.'),

@@ -30,6 +30,11 @@ export interface Egress {
   lookup(sandbox: SandboxId, query: EgressLookup): Promise<EgressLookupAnswer>;
   /** Takes over the stream at once, and never throws. */
   connect(sandbox: SandboxId, target: EgressTarget, stream: CarriedStream): void;
+  /**
+   * The same for a flow of datagrams, from one socket of a program to one target. The stream has them one after the
+   * other, as `lib/datagram-frames.ts` writes them. It ends when the flow is idle; a RESET says that it is refused.
+   */
+  datagrams(sandbox: SandboxId, target: EgressTarget, stream: CarriedStream): void;
   /** Of the authority that programs in sandboxes have to trust, in PEM. Absent: TLS is never terminated. */
   readonly certificate?: string | undefined;
 }
@@ -48,6 +53,8 @@ export type EgressLookupAnswer =
   | {
       readonly kind: 'address';
       readonly ports: readonly number[];
+      /** Ports that datagrams may be sent to. The guest takes none for any other. */
+      readonly udpPorts?: readonly number[] | undefined;
       /** Whether ports beyond these may be allowed too, more than can be listed. */
       readonly anyPort?: boolean | undefined;
     }

@@ -21,12 +21,14 @@ import { dnsResolver, type Resolver } from './carrier/resolve.ts';
 import { projectCarriage } from './carrier/project-carriage.ts';
 import type { CarryLimits } from './carrier/project-connections.ts';
 import type { UpstreamProxy } from './carrier/upstream-proxy.ts';
-import type { Egress, EgressLookupAnswer, EgressTarget } from './egress.ts';
+import { DatagramFlow } from './carrier/datagram-flow.ts';
+import type { CarriedStream, Egress, EgressLookupAnswer, EgressTarget } from './egress.ts';
 import { PeerConnection } from './carrier/peer-connection.ts';
 import { openHttp1Proxy } from './http/http1-proxy.ts';
 import { openHttp2Proxy } from './http/http2-proxy.ts';
 import { compilePolicy, type Layer } from './policy/compile-policy.ts';
-import { decideName, type KnownAddress } from './policy/decide.ts';
+import { decideName, type KnownAddress, type Layers } from './policy/decide.ts';
+import { udpLayers } from './policy/udp-layers.ts';
 import { type Member, type PeerAccess, Peers } from './peers.ts';
 import { canonicalAddress } from './rules/network.ts';
 import { normalizeName } from './rules/parse-name.ts';
@@ -182,6 +184,28 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     sandbox?.setLayers([]);
   }
 
+  /** What every stream of a guest needs; refuses one that lacks it. */
+  function take(
+    id: SandboxId,
+    stream: CarriedStream,
+    checked: ConnectionTarget | undefined,
+  ): { sandbox: SandboxEgress; checked: ConnectionTarget } | undefined {
+    const sandbox = sandboxes.get(id);
+    // A stream whose guest goes away must not end the server.
+    stream.duplex.on('error', () => {});
+    const denial = !sandbox
+      ? new Denial('no_policy', 'This sandbox has no network policy')
+      : !checked
+        ? new Denial('invalid_target', 'That is no name, address and port')
+        : // Those that wait for an explanation are not counted as connections; they are bounded all the same.
+          sandbox.connections.size >= 2 * (sandbox.budget.limits.connections ?? 512)
+          ? new Denial('limit', 'Too many connections are open')
+          : undefined;
+    if (!denial) return { sandbox: sandbox!, checked: checked! };
+    stream.refuse(denial.toError());
+    return undefined;
+  }
+
   /** Members come and go rarely. */
   function recheckAll(): void {
     for (const sandbox of sandboxes.values()) sandbox.recheck();
@@ -257,25 +281,19 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
       const name = normalizeName(query.name);
       return name === undefined ? { kind: 'absent' } : answerLookup(sandbox, name);
     },
+    datagrams(id, target, stream) {
+      const taken = take(id, stream, checkTarget(target, false));
+      if (!taken) return;
+      // It reports its failures itself.
+      new DatagramFlow(stages.get(id) ?? engine, taken.sandbox, taken.checked, stream)
+        .carry()
+        .catch(() => stream.duplex.destroy());
+    },
     connect(id, target, stream) {
-      const sandbox = sandboxes.get(id);
       const peer = target.name !== undefined && options.peers && peers.find(id, target.name);
-      const checked = checkTarget(target, peer !== undefined);
-      // A stream whose guest goes away must not end the server.
-      stream.duplex.on('error', () => {});
-      if (!sandbox) {
-        stream.refuse(new Denial('no_policy', 'This sandbox has no network policy').toError());
-        return;
-      }
-      if (!checked) {
-        stream.refuse(new Denial('invalid_target', 'That is no name, address and port').toError());
-        return;
-      }
-      // Those that wait for an explanation are not counted as connections; they are bounded all the same.
-      if (sandbox.connections.size >= 2 * (sandbox.budget.limits.connections ?? 512)) {
-        stream.refuse(new Denial('limit', 'Too many connections are open').toError());
-        return;
-      }
+      const taken = take(id, stream, checkTarget(target, peer !== undefined));
+      if (!taken) return;
+      const { sandbox, checked } = taken;
       if (peer) {
         const find = () => peers.find(id, target.name!);
         const { port, process } = checked;
@@ -319,7 +337,28 @@ function answerLookup(sandbox: SandboxEgress, name: string): EgressLookupAnswer 
   const open = [...ports].filter(
     (port) => port === 80 || port === 443 || decideName(policy, name, port).verdict !== 'deny',
   );
-  return { kind: 'address', ports: open, ...(anyPort && { anyPort }) };
+  const udpPorts = udpPortsOf(policy, name);
+  return {
+    kind: 'address',
+    ports: open,
+    ...(udpPorts.length > 0 && { udpPorts }),
+    ...(anyPort && { anyPort }),
+  };
+}
+
+/** The sandbox's own policy has every port that is allowed. */
+function udpPortsOf(policy: Layers, name: string): number[] {
+  const [own] = policy.layers;
+  if (!own || own.udp.allow.size === 0) return [];
+  const layers = udpLayers(policy);
+  const all = new Set(
+    own.udp.allow
+      .portsOf(name)
+      .flatMap(([low, high]) => Array.from({ length: high - low + 1 }, (_, at) => low + at)),
+  );
+  return [...all]
+    .slice(0, MAX_LISTED_PORTS)
+    .filter((port) => decideName(layers, name, port).verdict === 'allow');
 }
 
 function checkTarget(

@@ -10,6 +10,8 @@ import type { Layers } from './policy/decide.ts';
 
 /** What a connection is to the sandbox that has it. */
 export interface OpenConnection {
+  /** Set for a flow of datagrams. */
+  readonly isFlow?: true;
   /** Ends it if the policy, which has just changed, does not allow it any more. */
   recheck(): void;
   /** Ends it if it is idle or too old. */
@@ -61,6 +63,13 @@ export class SandboxEgress {
     });
     this.budget = new Budget('The sandbox', options.limits, options.clock);
     this.#names = new Window(options.clock);
+  }
+
+  /** Flows of datagrams that are open. */
+  get flows(): number {
+    let count = 0;
+    for (const { isFlow } of this.connections) if (isFlow) count++;
+    return count;
   }
 
   get policy(): Layers {

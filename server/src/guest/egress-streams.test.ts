@@ -44,6 +44,7 @@ function held() {
   const egress: Egress = {
     lookup: async () => ({ kind: 'absent' }),
     connect: (_sandbox, target, carried) => void connects.push({ target, carried }),
+    datagrams: (_sandbox, target, carried) => void connects.push({ target, carried }),
   };
   return { egress, connects };
 }

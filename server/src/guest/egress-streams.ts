@@ -33,13 +33,32 @@ export function egressStreams({ egress, sandbox }: EgressOfGuest): StreamHandler
       const id = sandbox();
       const answer = id === undefined ? ({ kind: 'absent' } as const) : await egress.lookup(id, { name });
       if (stream.failure) return;
-      const ports = answer.kind === 'address' ? { ports: answer.ports.slice(0, MAX_PORTS) } : {};
+      const ports =
+        answer.kind === 'address'
+          ? {
+              ports: answer.ports.slice(0, MAX_PORTS),
+              ...(answer.udpPorts?.length && { udpPorts: answer.udpPorts.slice(0, MAX_PORTS) }),
+            }
+          : {};
       await stream.send({ kind: answer.kind, ...ports });
       stream.end();
     } catch (error) {
       stream.reset(asCayError(error, 'The lookup failed'));
     } finally {
       lookups--;
+    }
+  }
+
+  function open(how: 'connect' | 'datagrams', request: CborMap, stream: GuestStream): void {
+    const target = targetOf(request);
+    const carried = carry(stream);
+    const id = sandbox();
+    if (id === undefined)
+      return carried.refuse(new CayError('unavailable', 'The guest belongs to no sandbox yet'));
+    try {
+      egress[how](id, target, carried);
+    } catch (error) {
+      carried.refuse(asCayError(error, 'The connection failed'));
     }
   }
 
@@ -50,18 +69,8 @@ export function egressStreams({ egress, sandbox }: EgressOfGuest): StreamHandler
       inBackground(lookUp(name, stream), ignoreFailure);
     },
 
-    egress(request, stream) {
-      const target = targetOf(request);
-      const carried = carry(stream);
-      const id = sandbox();
-      if (id === undefined)
-        return carried.refuse(new CayError('unavailable', 'The guest belongs to no sandbox yet'));
-      try {
-        egress.connect(id, target, carried);
-      } catch (error) {
-        carried.refuse(asCayError(error, 'The connection failed'));
-      }
-    },
+    egress: (request, stream) => open('connect', request, stream),
+    datagrams: (request, stream) => open('datagrams', request, stream),
   };
 }
 

@@ -6,6 +6,7 @@
  */
 import { decodeCborMap, type CborMap } from './cbor.ts';
 import { CayError } from '@cay/sdk/protocol';
+import { Allowance } from '../lib/allowance.ts';
 import type { Buffer } from 'node:buffer';
 import type { GuestStream } from './stream.ts';
 import { violation } from './violation.ts';
@@ -59,27 +60,5 @@ export class StreamsOfGuest {
   /** A stream is over. */
   closed(id: number): void {
     if (id % 2 === 0) this.#open--;
-  }
-}
-
-/** So many at once, and so many more each second. */
-class Allowance {
-  readonly #burst: number;
-  readonly #perMs: number;
-  #left: number;
-  #at = performance.now();
-
-  constructor({ burst, perSecond }: { burst: number; perSecond: number }) {
-    this.#burst = this.#left = burst;
-    this.#perMs = perSecond / 1_000;
-  }
-
-  take(): boolean {
-    const now = performance.now();
-    this.#left = Math.min(this.#burst, this.#left + (now - this.#at) * this.#perMs);
-    this.#at = now;
-    if (this.#left < 1) return false;
-    this.#left -= 1;
-    return true;
   }
 }

@@ -49,6 +49,18 @@ export interface Layer {
   readonly precedence: 'deny' | 'allow';
   readonly otherwise: 'deny' | 'ask';
   readonly limits: EgressLimits;
+  /** What decides about datagrams. */
+  readonly udp: UdpRules;
+}
+
+/**
+ * Datagrams need a rule of their own, `udp:…`. What denies connections to a target denies its datagrams, too.
+ * `public` lets the rules of the layers below it be, and allows none by itself.
+ */
+export interface UdpRules {
+  readonly allow: RuleSet;
+  readonly deny: RuleSet;
+  readonly isPublic: boolean;
 }
 
 export interface PolicyOptions {
@@ -75,19 +87,32 @@ export function compilePolicy(policy: NetworkPolicy, options: PolicyOptions = {}
       ? ({ base: 'packages', otherwise: 'ask' } as const)
       : { base: policy }
     : policy;
+  const allowed = compileRules(allow, presets);
+  const denied = compileRules(deny, presets);
+  const tcp = ({ target }: Placed) => !target.udp;
+  const udp = ({ target }: Placed) => target.udp === true;
   return {
     base: ruleSet(baseRules(base, presets)),
-    allow: ruleSet(compileRules(allow, presets)),
-    deny: ruleSet(compileRules(deny, presets)),
+    allow: ruleSet(allowed.filter(tcp)),
+    deny: ruleSet(denied.filter(tcp)),
     precedence,
     otherwise,
     limits,
+    udp: {
+      allow: ruleSet(allowed.filter(udp)),
+      deny: ruleSet(denied.filter(({ rule }) => !rule.http)),
+      isPublic: base === 'public',
+    },
   };
 }
 
+/** Everything that is public, which `public` is. */
+export const PUBLIC_RULES: RuleSet = ruleSet(baseRules('public', new Map()));
+export const NO_RULES: RuleSet = ruleSet([]);
+
 /** Rules by themselves, such as grants. */
 export function compileGrants(rules: readonly NetworkRule[], options: PolicyOptions = {}): RuleSet {
-  return ruleSet(compileRules(rules, presetsOf(options)));
+  return ruleSet(compileRules(rules, presetsOf(options)).filter(({ target }) => !target.udp));
 }
 
 /** The rules of a policy in canonical form, for those who store or show them. */
@@ -166,6 +191,11 @@ function place(target: Target, text: string, rule: Partial<Exclude<NetworkRule, 
     throw new CayError(
       'invalid_argument',
       `Cannot use the network rule "${text}": conditions on requests and secrets need a name, and this is an address`,
+    );
+  if (target.udp && (http || puts.length > 0))
+    throw new CayError(
+      'invalid_argument',
+      `Cannot use the network rule "${text}": UDP has no requests, so it has neither conditions nor secrets`,
     );
   if (host.kind === 'any' && puts.length > 0)
     throw new CayError(

@@ -47,6 +47,13 @@ const target: fc.Arbitrary<Target> = fc.oneof(
   }),
   fc.record({ host: fc.constant({ kind: 'any' as const }), ports, path }),
   fc.record({ host: addresses, ports }),
+  fc.record({
+    host: fc.oneof(fc.record({ kind: fc.constantFrom('name' as const, 'below' as const), name }), addresses),
+    ports: fc
+      .array(port, { minLength: 1, maxLength: 8 })
+      .map((all) => mergePorts(all.map((one) => [one, one]))),
+    udp: fc.constant(true as const),
+  }),
 );
 const bare = ({ path: own, ...rest }: Target) => ({ ...rest, ...(own !== undefined && { path: own }) });
 
@@ -93,6 +100,8 @@ describe('the grammar of targets', () => {
         'а',
         '-',
         'https://',
+        'udp:',
+        '/udp',
         '?',
         '\\',
         '0x7f',
@@ -222,9 +231,17 @@ describe('the grammar of targets', () => {
     ['exa%6dple.com', 'no label'],
     ['-a.example.com', 'no label'],
     ['npm:443', 'a preset has no ports'],
-    ['udp:dns.example.org:53', 'UDP is not carried'],
-    ['udp://dns.example.org:53', 'UDP is not carried'],
-    ['dns.example.org:53/UDP', 'UDP is not carried'],
+    ['udp:dns.example.org', 'UDP needs ports'],
+    ['udp:dns.example.org:*', 'UDP needs ports'],
+    ['udp:192.0.2.53', 'UDP needs ports'],
+    ['udp:fd00::53', 'UDP needs ports'],
+    ['udp:dns.example.org:1-17', 'has 16 ports at most'],
+    ['udp:dns.example.org:1-65535', 'has 16 ports at most'],
+    ['udp:dns.example.org:53/path', 'UDP has no paths'],
+    ['udp:npm', 'a preset has no rules for UDP'],
+    ['udp:https://dns.example.org:53', 'two protocols'],
+    ['udp:udp:dns.example.org:53', 'two protocols'],
+    ['udp:dns.example.org:53/udp', 'two protocols'],
     ['https://intranet/', 'no dot'],
     [`${'a'.repeat(64)}.example.com`, 'more than 63'],
     [`${'a.'.repeat(130)}com`, 'more than 253'],
@@ -242,7 +259,7 @@ describe('the grammar of targets', () => {
       }
       return undefined;
     };
-    expect(hintOf('udp:dns.example.org:53')).toContain('"dns.example.org:53" for TCP');
+    expect(hintOf('udp:dns.example.org')).toContain('"udp:example.org:53"');
     expect(hintOf('0x7f.1')).toBe('Write "127.0.0.1".');
     expect(hintOf('ｅxample.com')).toBe('Write "example.com".');
     expect(hintOf('10.0.0.1/8')).toContain('"10.0.0.0/8"');

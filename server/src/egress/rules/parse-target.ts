@@ -1,14 +1,14 @@
 /**
  * The grammar of targets, which API, command line and SDK share:
  *
- *     target  = [ scheme "://" ] host [ ":" ports ] [ path ]
+ *     target  = [ scheme "://" ] host [ ":" ports ] [ path ]  |  "udp:" host ":" ports
  *     host    = name | "*." name | "*" | address | address "/" bits | preset
  *     ports   = "*" | range *( "," range )
  *     path    = "/" …                         names alone; it covers what is below it
  *
- * An IPv6 address with ports is in brackets, `[fd00::/8]:443`. A scheme stands for its port. Whatever can be
- * read in two ways is refused with what to write. `printTarget` writes the canonical form, which parses to the
- * same target.
+ * An IPv6 address with ports is in brackets, `[fd00::/8]:443`. A scheme stands for its port. `host:53/udp` is read
+ * as `udp:host:53`. Whatever can be read in two ways is refused with what to write. `printTarget` writes the
+ * canonical form, which parses to the same target.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { canonicalAddress, isCanonicalNetwork, networkAddress } from './network.ts';
@@ -27,9 +27,13 @@ export interface Target {
   readonly host: Host;
   readonly ports: Ports;
   readonly path?: string;
+  /** Whether it is about datagrams, and not about connections. */
+  readonly udp?: true;
 }
 
 export const MAX_TARGET = 1024;
+/** Each is a socket in the sandbox. */
+export const MAX_UDP_PORTS = 16;
 const PRESET = /^[a-z][a-z0-9-]{0,31}$/;
 const SCHEME_PORTS: Readonly<Record<string, number>> = {
   http: 80,
@@ -59,13 +63,8 @@ export function parseTarget(text: string): Target {
   const trimmed = text.trim();
   if (trimmed === '') refuse(text, 'it is empty', 'a name such as "example.org"');
   if (/[\s\p{Cc}\p{Cf}]/u.test(trimmed)) refuse(text, 'it has spaces or invisible characters');
-  const udp = /^udp:(?:\/\/)?|(?<=:\d+)\/udp$/i.exec(trimmed)?.[0];
-  if (udp !== undefined)
-    refuse(
-      text,
-      'UDP is not carried, TCP alone is',
-      `"${trimmed.replace(udp, '')}" for TCP; name servers answer on port 53 over TCP, too`,
-    );
+  const udp = /^udp:(?:\/\/)?|(?<=:[\d,-]+)\/udp$/i.exec(trimmed)?.[0];
+  if (udp !== undefined) return parseUdp(text, trimmed.replace(udp, ''));
   const [, scheme, rest = ''] = /^(?:([A-Za-z][A-Za-z0-9+.-]*):\/\/)?(.*)$/s.exec(trimmed)!;
   const kind = scheme?.toLowerCase();
   if (kind !== undefined && SCHEME_PORTS[kind] === undefined)
@@ -77,6 +76,20 @@ export function parseTarget(text: string): Target {
     if (addresses !== undefined) return addresses;
   }
   return parseNamed(text, rest, kind);
+}
+
+function parseUdp(text: string, rest: string): Target {
+  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(rest) || /^udp:|\/udp$/i.test(rest))
+    refuse(text, 'it has two protocols', '"udp:", the name and its port, as "udp:example.org:53"');
+  const example = 'the port, as "udp:example.org:53" or "udp:192.0.2.53:53"';
+  const { host, ports, path } = parseTarget(rest);
+  if (host.kind === 'preset') refuse(text, 'a preset has no rules for UDP', example);
+  if (path !== undefined) refuse(text, 'UDP has no paths', example);
+  if (!/:[\d,-]+$/.test(rest) || (host.kind === 'addresses' && samePorts(ports, ANY_PORT)))
+    refuse(text, 'UDP needs ports by their numbers', example);
+  if (ports.reduce((sum, [low, high]) => sum + high - low + 1, 0) > MAX_UDP_PORTS)
+    refuse(text, `a rule for UDP has ${MAX_UDP_PORTS} ports at most`, example);
+  return { host, ports, udp: true };
 }
 
 function parseNamed(text: string, rest: string, scheme: string | undefined): Target {
@@ -199,14 +212,15 @@ function addressesOf(text: string, network: string, portText: string | undefined
   return { host, ports };
 }
 
-export function printTarget({ host, ports, path = '' }: Target): string {
+export function printTarget({ host, ports, path = '', udp }: Target): string {
   if (host.kind === 'preset') return host.preset;
+  const before = udp ? 'udp:' : '';
   if (host.kind === 'addresses') {
     const single = host.bits === (host.address.includes(':') ? 128 : 32);
     const plain = single ? host.address : `${host.address}/${host.bits}`;
     if (samePorts(ports, ANY_PORT)) return plain;
-    return `${host.address.includes(':') ? `[${plain}]` : plain}:${printPorts(ports)}`;
+    return `${before}${host.address.includes(':') ? `[${plain}]` : plain}:${printPorts(ports)}`;
   }
   const name = host.kind === 'any' ? '*' : host.kind === 'below' ? `*.${host.name}` : host.name;
-  return `${name}${samePorts(ports, WEB_PORTS) ? '' : `:${printPorts(ports)}`}${path}`;
+  return `${before}${name}${samePorts(ports, WEB_PORTS) && !udp ? '' : `:${printPorts(ports)}`}${path}`;
 }

@@ -23,6 +23,8 @@ export interface World {
   /** Names that were looked up, in order. */
   readonly resolved: string[];
   connect(target: EgressTarget): Program;
+  /** A flow of datagrams, framed as a guest does it. */
+  datagrams(target: EgressTarget): Program;
 }
 
 /** Loopback stands for the internet in tests, except 127.0.0.9, which stands for loopback. */
@@ -53,17 +55,23 @@ export function openWorld(options: EgressOptions = {}): World {
     names,
     resolved,
     connect: (target) => openProgram(egress, sandbox, target),
+    datagrams: (target) => openProgram(egress, sandbox, target, 'datagrams'),
   };
 }
 
-export function openProgram(egress: OpenedEgress, sandbox: SandboxId, target: EgressTarget): Program {
+export function openProgram(
+  egress: OpenedEgress,
+  sandbox: SandboxId,
+  target: EgressTarget,
+  how: 'connect' | 'datagrams' = 'connect',
+): Program {
   const [socket, duplex] = duplexPair();
   const accepted = Promise.withResolvers<void>();
   const refused = Promise.withResolvers<CayError>();
   socket.on('error', () => {});
   // A pair of streams does not tell one end that the other is gone, as a guest does.
   socket.once('close', () => duplex.destroy());
-  egress.connect(sandbox, target, {
+  egress[how](sandbox, target, {
     duplex,
     accept: accepted.resolve,
     get heldBytes() {

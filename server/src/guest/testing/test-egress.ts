@@ -33,6 +33,9 @@ export function testEgress(routes: Record<string, number> = {}): TestEgress {
       return ports.length > 0 ? { kind: 'address', ports } : { kind: 'absent' };
     },
 
+    datagrams: (_sandbox, _target, carried) =>
+      carried.refuse(new CayError('permission_denied', 'The policy refuses it')),
+
     connect(sandbox, target, carried) {
       egress.targets.push({ sandbox, ...target });
       const port = table.get(`${target.name ?? target.address}:${target.port}`);
