@@ -1,3 +1,4 @@
+import { CayError } from '@cay/sdk/protocol';
 import { poll } from '../../lib/poll.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import { attempt, command } from './command.ts';
@@ -83,4 +84,24 @@ export async function whenFree(...args: string[]): Promise<void> {
   );
   // Once more, for the error that it throws.
   if (result !== 'done') await zfs(...args);
+}
+
+/**
+ * Destroys all datasets below `base`. A clone goes before its origin, and a dataset that is busy for a moment
+ * after others, so this goes over them until none is left. Rejects if nothing goes for 15 seconds.
+ */
+export async function destroyBelow(base: string): Promise<void> {
+  let left = await listDatasets(base);
+  while (left.length > 0) {
+    const fewer = await poll(
+      async () => {
+        for (const { name } of left) if (!name.includes('@')) await tryZfs('destroy', '-r', name);
+        const now = await listDatasets(base);
+        return now.length < left.length ? now : undefined;
+      },
+      { timeoutMs: 15_000, delayMs: 50 },
+    );
+    if (fewer === undefined) throw new CayError('internal', `Cannot destroy dataset "${left[0]!.name}"`);
+    left = fewer;
+  }
 }

@@ -20,6 +20,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { command } from './command.ts';
 import { compareTrees } from './compare/compare-trees.ts';
 import {
+  destroyBelow,
   listDatasets,
   listSnapshots,
   markGone,
@@ -250,14 +251,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     async destroy() {
       await dropViews();
       for (const dataset of heads.values()) await unmount(dataset);
-      // Clones before their origins.
-      for (let left = await listDatasets(base); left.length > 0;) {
-        for (const { name } of left) if (!name.includes('@')) await tryZfs('destroy', '-r', name);
-        const now = await listDatasets(base);
-        if (now.length === left.length)
-          throw new CayError('internal', `Cannot destroy dataset "${now[0]!.name}"`);
-        left = now;
-      }
+      await destroyBelow(base);
       await zfs('unmount', base);
       await whenFree('destroy', base);
       await rm(join(dir, ZFS_MARKER), { force: true });
