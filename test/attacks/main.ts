@@ -6,7 +6,8 @@
  *
  * Targets are memory, local:runsc, local:runc and docker. Without `--target` each campaign has its own.
  * Campaigns and their targets take turns, each turn on a new server and with a seed of its own, which is
- * printed. `--campaign C --target T --seed S --cases N` plays a turn again up to its case N, once.
+ * printed. `--campaign C --target T --seed S --cases N` plays a turn again up to its case N, once. A turn that
+ * cannot begin is tried again once, and counted. The summary comes at the end, on SIGINT and on SIGTERM.
  *
  *     node test/attacks/main.ts --figures [--assault 'fork bomb'] [--target local:runsc] [--turn-seconds 10]
  *
@@ -22,7 +23,7 @@ import { parseArgs } from 'node:util';
 import { CAMPAIGNS } from './campaigns/index.ts';
 import { ASSAULTS } from './assaults/index.ts';
 import { takeFigures } from './figures.ts';
-import { isTurn, runTurn } from './support/run-turn.ts';
+import { runCampaigns } from './run-campaigns.ts';
 import { PLATFORMS } from './support/platforms.ts';
 import type { TargetOptions } from './support/target.ts';
 import { targetName, whyNotHere } from './support/why-not-here.ts';
@@ -45,7 +46,6 @@ const { values } = parseArgs({
     assault: { type: 'string', multiple: true },
   },
 });
-const MiB = 1024 ** 2;
 
 if (values.suites) {
   const { status } = spawnSync('npx', ['vitest', 'run', 'test/attacks', '--maxWorkers=1'], {
@@ -79,59 +79,23 @@ if (pairs.length === 0) {
   process.exit(64);
 }
 
-const cases = values.cases === undefined ? undefined : Number(values.cases);
-const end = performance.now() + Number(values.minutes) * 60_000;
-const left = () => end - performance.now();
-const totals = new Map<string, { cases: number; seconds: number; findings: number }>();
-let seed = Number(values.seed ?? Date.now() % 1_000_000);
-/** Turns whose server did not start. So many in a row end the run, which then has failed. */
-let notBegun = 0;
-let notBegunInARow = 0;
-const MOST_NOT_BEGUN = 5;
-
-for (let turn = 0; left() > 0 && (cases === undefined || turn < pairs.length); turn++, seed++) {
-  const { campaign, on, name } = pairs[turn % pairs.length]!;
-  const ms = Math.min(left(), cases === undefined ? Number(values['turn-seconds'] ?? 60) * 1000 : Infinity);
-  const trace = values.trace
-    ? (number: number, words: string) => console.info(`    ${number} ${words}`)
-    : undefined;
-  const key = `${campaign.name} on ${name}`;
-  const ran = await runTurn(campaign, on, { seed, ms, cases, trace }).catch((error: unknown) => error);
-  if (!isTurn(ran)) {
-    // A machine that is too busy to start one server may start the next.
-    console.info(`${key} seed ${seed}: the turn did not begin: ${String(ran).slice(0, 500)}`);
-    notBegun++;
-    if (++notBegunInARow === MOST_NOT_BEGUN) break;
-    continue;
-  }
-  notBegunInARow = 0;
-  const { findings, ...done } = ran;
-  const before = totals.get(key) ?? { cases: 0, seconds: 0, findings: 0 };
-  totals.set(key, {
-    cases: before.cases + done.cases,
-    seconds: before.seconds + done.seconds,
-    findings: before.findings + findings.length,
+// The first signal ends the turn that is under way, and the run with it. The second ends the process.
+const stopping = new AbortController();
+for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  process.once(signal, () => {
+    console.info(`${signal}: the run ends with this turn.`);
+    stopping.abort();
   });
-  console.info(
-    `${key} seed ${seed}: ${done.cases} cases, ${(done.cases / done.seconds).toFixed(0)}/s, ` +
-      `RSS ${Math.round(done.rssBefore / MiB)} → ${Math.round(done.rssAfter / MiB)} MiB, ${findings.length === 0 ? 'ok' : 'FAILED'}`,
-  );
-  for (const { number, words } of findings) {
-    console.info(`  case ${number}: ${words}`);
-    console.info(
-      `    again: npm run attacks -- --campaign ${campaign.name} --target ${name} --seed ${seed} --cases ${number}`,
-    );
-  }
-}
 
-let failed = 0;
-for (const [key, { cases: number, seconds, findings }] of totals) {
-  failed += findings;
-  console.info(`${key}: ${number} cases in ${Math.round(seconds)} s, ${findings} findings`);
-}
-console.info(failed === 0 ? 'No attack had an effect.' : `${failed} cases had an effect.`);
-if (notBegun > 0) console.info(`${notBegun} turns did not begin.`);
-process.exit(failed === 0 && notBegunInARow < MOST_NOT_BEGUN ? 0 : 1);
+const failed = await runCampaigns(pairs, {
+  seed: Number(values.seed ?? Date.now() % 1_000_000),
+  ms: Number(values.minutes) * 60_000,
+  turnMs: values['turn-seconds'] === undefined ? undefined : Number(values['turn-seconds']) * 1000,
+  cases: values.cases === undefined ? undefined : Number(values.cases),
+  trace: values.trace,
+  signal: stopping.signal,
+});
+process.exit(failed ? 1 : 0);
 
 function targetsNamed(names: readonly string[]): TargetOptions[] {
   const all: TargetOptions[] = [{ backend: 'memory' }, ...PLATFORMS.map(({ target }) => target)];

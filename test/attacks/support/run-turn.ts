@@ -18,6 +18,8 @@ export interface TurnOptions {
   ms: number;
   cases?: number | undefined;
   trace?: ((number: number, words: string) => void) | undefined;
+  /** Ends the turn after the case that is under way. */
+  signal?: AbortSignal | undefined;
 }
 
 export interface Finding {
@@ -37,15 +39,11 @@ export interface Turn {
   findings: Finding[];
 }
 
-export function isTurn(result: unknown): result is Turn {
-  return typeof result === 'object' && result !== null && 'findings' in result;
-}
-
 /** Runs cases of one campaign on a new server until the time is up or the server is gone. Rejects if the turn cannot begin. */
 export async function runTurn(
   campaign: Campaign,
   on: TargetOptions,
-  { seed, ms, cases = Infinity, trace }: TurnOptions,
+  { seed, ms, cases = Infinity, trace, signal }: TurnOptions,
 ): Promise<Turn> {
   await using target = await startTarget({ ...on, flags: [...((await campaign.flags?.(on)) ?? [])] });
   const open = await campaign.open(target, seeded(seed));
@@ -75,7 +73,13 @@ export async function runTurn(
   };
 
   let lives = true;
-  while (lives && done < cases && performance.now() - begun < ms && findings.length < MAX_FINDINGS) {
+  const goesOn = () =>
+    lives &&
+    done < cases &&
+    performance.now() - begun < ms &&
+    findings.length < MAX_FINDINGS &&
+    signal?.aborted !== true;
+  while (goesOn()) {
     done++;
     await inTime(open.next()).then((words) => (last = words), found);
     trace?.(done, last);

@@ -145,7 +145,15 @@ async function startServer(
     return launched;
   };
   let child = launch(all['CAY_LISTEN']!);
-  const { url, key } = await started(child, dataDir, () => words);
+  const cleanUp = async () => {
+    await ended(child, 'SIGTERM');
+    await destroyed(all);
+    await rm(dataDir, { recursive: true, force: true });
+  };
+  const { url, key } = await started(child, dataDir, () => words).catch(async (error: unknown) => {
+    await cleanUp();
+    throw error;
+  });
   const { hostname, port } = new URL(url);
 
   const admin = tenantOf(url, 'admin', 'default', key);
@@ -194,10 +202,8 @@ async function startServer(
       await started(child, dataDir, () => words);
     },
     async [Symbol.asyncDispose]() {
-      await ended(child, 'SIGTERM');
-      await destroyed(all);
+      await cleanUp();
       await docker?.stop();
-      await rm(dataDir, { recursive: true, force: true });
     },
   };
 }
