@@ -1,11 +1,11 @@
-import {
-  CayError,
-  type BuildContextInfo,
-  type BuildLine,
-  type BuildLogEntry,
-  type BuildTemplate,
-  type ReadinessCheck,
-  type TemplateBuild,
+import { CayError } from './protocol/error.ts';
+import type {
+  BuildContextInfo,
+  BuildLine,
+  BuildLogEntry,
+  BuildTemplate,
+  ReadinessCheck,
+  TemplateBuild,
 } from './protocol/index.ts';
 import { tarOf } from './tar-of.ts';
 import { connect, type ConnectOptions } from './transport.ts';
