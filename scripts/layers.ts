@@ -60,6 +60,7 @@ export const FAMILIES: readonly Family[] = [
   { folder: 'host/snapshots', files: ['btrfs', 'overlay', 'zfs'] },
   { folder: 'host/cgroups', files: ['v1', 'v2'] },
   { folder: 'storage', files: ['directory', 's3'] },
+  { folder: 'control/tools/dialects', files: ['anthropic', 'claude', 'codex'] },
   { folder: 'records', shared: ['events', 'leases', 'sealing', 'sql', 'tables'] },
 ];
 
