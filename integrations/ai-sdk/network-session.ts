@@ -61,7 +61,7 @@ export class CayNetworkSandboxSession extends CaySandboxSession implements Harne
     return { url, ...(token !== undefined && { headers: { 'x-cay-preview-token': token } }) };
   };
 
-  /** The token is in the query: whoever has the URL reaches the port. */
+  /** The token is in the query: every client with the URL reaches the port. */
   getPortUrl = async (options: PortOptions): Promise<string> => {
     const { url, token } = await this.#exposed(options);
     return token === undefined ? url : `${url}?cay_token=${token}`;

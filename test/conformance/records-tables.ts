@@ -262,7 +262,7 @@ export function tableCases(world: RecordsWorld): void {
       expect(await records.sandboxes.hasIdlePolicy()).toBe(true);
       expect(await records.sandboxes.withIdlePolicy()).toMatchObject([{ id: row.id, usedAtMs: 77 }]);
       expect(await records.sandboxes.withRetention()).toHaveLength(1);
-      expect(await records.sandboxes.standingOn(base)).toHaveLength(1);
+      expect(await records.sandboxes.basedOn(base)).toHaveLength(1);
       await records.snapshots.insert(snapshotRow(project, row.id, { spec: specOf({ platform: 'a' }) }));
       expect(await records.platforms.list()).toEqual(['a', 'b']);
     });

@@ -106,7 +106,7 @@ const OneBackendSchema = z.object({
     .object({ network: NetworkEnforcementSchema })
     .optional()
     .describe(
-      'Of backends whose walls are built by somebody else: `network` is whether a cluster keeps sandboxes off the network.',
+      'Of backends that do not isolate by themselves: `network` is whether a cluster enforces that sandboxes have no network.',
     ),
 });
 

@@ -58,7 +58,7 @@ export const ExecRequestSchema = z
       .enum(['wait', 'drop'])
       .optional()
       .describe(
-        'What happens when nobody has read that much: the command waits, or the oldest output is dropped.',
+        'What happens when no client has read that much: the command waits, or the oldest output is dropped.',
       ),
   })
   .strict()

@@ -47,12 +47,12 @@ export const SnapshotSchema = z.object({
   quiet: z.boolean().describe('Whether commands that were running were waited for and had ended.'),
   archived: z
     .boolean()
-    .describe('Whether it is in the archive store. It is fetched from there when somebody needs it.'),
+    .describe('Whether it is in the archive store. It is fetched from there when a call needs it.'),
   bytes: z
     .int()
     .nullable()
     .describe(
-      'What it takes on disk beyond what others have too, its memory included; counted when it was taken. Null if nobody knows.',
+      'What it takes on disk beyond what others have too, its memory included; counted when it was taken. Null if it is not known.',
     ),
   createdAtMs: z.int(),
 });

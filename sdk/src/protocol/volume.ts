@@ -36,7 +36,7 @@ export const VolumeSchema = z.object({
     .int()
     .nullable()
     .describe(
-      'What its files take, those included that it shares with the volume it was cloned from. Null where nobody counts.',
+      'What its files take, those included that it shares with the volume it was cloned from. Null where that is not counted.',
     ),
   from: VolumeIdSchema.nullable().describe('The volume that it was cloned from, which may be gone.'),
   labels: LabelsSchema,

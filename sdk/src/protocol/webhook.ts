@@ -19,7 +19,7 @@ export const WebhookSchema = z.object({
     .array(z.string())
     .describe('Types such as `sandbox.created`, or all that begin so as `sandbox.*`; none is all.'),
   createdAtMs: z.int(),
-  deliveredTo: z.int().describe('The last event that was taken, or did not have to be told.'),
+  deliveredTo: z.int().describe('The last event that was accepted, or that the webhook did not ask for.'),
   attempts: z.int().describe('How often the next one has failed so far, since when, and why the last time.'),
   failingSinceMs: z.int().nullable(),
   lastError: z.string().nullable(),

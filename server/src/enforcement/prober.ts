@@ -66,7 +66,7 @@ export async function openProber(guest: Guest, directory: string): Promise<Probe
       try {
         return await (await talk(user)).say(line);
       } catch (error) {
-        // What was tried ended the process, or more. The next one starts anew.
+        // What was tried ended the process, or more. The next case starts another.
         shells.delete(user);
         return `lost ${(error as Error).message}`;
       }

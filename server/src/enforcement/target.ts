@@ -167,7 +167,7 @@ function allProtocols(authority: Authority, note: (text: string) => void): (sock
       } else if (/^[A-Z]{3,8} /.test(text) && !text.startsWith('RAW ')) {
         socket.unshift(first);
         (text.startsWith('PRI ') ? http2 : http).emit('connection', socket);
-        // HTTP/1 waits for a socket that somebody has paused.
+        // HTTP/1 waits for a socket that is paused.
         if (!text.startsWith('PRI ')) socket.resume();
       } else {
         const echo = (chunk: Buffer) => {

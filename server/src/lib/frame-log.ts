@@ -70,7 +70,7 @@ export async function openFrameLog(options: FrameLogOptions): Promise<FrameLog> 
   let size = 0;
   let end = segments.at(-1)!.first;
   /** The time that the next frame has unless it says another. */
-  let told: number | undefined;
+  let markedMs: number | undefined;
   for await (const { offset, data, missing, next } of framesOf(file, 0)) {
     end = offset + data.length + missing;
     size = next;
@@ -83,7 +83,7 @@ export async function openFrameLog(options: FrameLogOptions): Promise<FrameLog> 
     await file.close();
     file = opened;
     size = 0;
-    told = undefined;
+    markedMs = undefined;
     segments.push(next);
     while (segments.length > most) await rm(segments.shift()!.path, { force: true });
   }
@@ -92,14 +92,14 @@ export async function openFrameLog(options: FrameLogOptions): Promise<FrameLog> 
     if (size >= segmentBytes) await rotate();
     const frame = encode(kind, end, data);
     const frames =
-      atMs === undefined || atMs === told ? frame : Buffer.concat([encode(TIME, end, u64(atMs)), frame]);
+      atMs === undefined || atMs === markedMs ? frame : Buffer.concat([encode(TIME, end, u64(atMs)), frame]);
     try {
       for (let at = 0; at < frames.length;) at += (await file.write(frames, at)).bytesWritten;
     } catch (error) {
       await file.truncate(size);
       throw error;
     }
-    told = atMs ?? told;
+    markedMs = atMs ?? markedMs;
     size += frames.length;
   }
 

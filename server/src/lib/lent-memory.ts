@@ -4,7 +4,7 @@
  * V8 collects all of its heap after every 64 MB of buffers. A server that passes a gigabyte on would do that
  * thirty times, which takes three times as long as reading and writing the bytes.
  *
- * The one rule: whoever gives bytes back must be the last to use them. A buffer whose memory is gone has no bytes.
+ * The one rule: the code that gives bytes back must be the last to use them. A buffer whose memory is gone has no bytes.
  */
 
 /** Smaller ones are not worth it, and may be slices of a pool. */

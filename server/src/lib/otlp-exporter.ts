@@ -46,7 +46,7 @@ export interface OtlpExporter {
 }
 
 const BATCH = 512;
-const TELL_EVERY_MS = 60_000;
+const REPORT_EVERY_MS = 60_000;
 const KIND_SERVER = 2;
 const STATUS_ERROR = 2;
 
@@ -58,12 +58,12 @@ export function otlpExporter(options: OtlpOptions): OtlpExporter {
   let sending: Promise<void> | undefined;
   let dropped = 0;
   let closing = false;
-  let toldAt = Number.NEGATIVE_INFINITY;
+  let reportedAt = Number.NEGATIVE_INFINITY;
 
   function drop(spans: number, reason: string): void {
     dropped += spans;
-    if (performance.now() - toldAt < TELL_EVERY_MS) return;
-    toldAt = performance.now();
+    if (performance.now() - reportedAt < REPORT_EVERY_MS) return;
+    reportedAt = performance.now();
     options.onDrop?.({ spans: dropped, reason });
     dropped = 0;
   }

@@ -91,7 +91,7 @@ export function portRoutes(control: Control): Route[] {
       name: 'publishPort',
       summary: "Make a port of the server's machine lead to a port of a sandbox",
       description:
-        'Whoever reaches that port of the machine reaches the port inside, without a key. It stays published while the sandbox exists. A connection wakes a paused sandbox.',
+        'Every client that reaches that port of the machine reaches the port inside, without a key. It stays published while the sandbox exists. A connection wakes a paused sandbox.',
       tag,
       params: SandboxParams,
       body: PublishPortSchema,

@@ -5,6 +5,7 @@ import { LABELS } from './container-config.ts';
 import { formatContainerName, parseContainerName, type ContainerName } from './container-name.ts';
 import { observationOf, type ContainerInspect } from './container-state.ts';
 import type { DockerClient } from './docker-client.ts';
+import { waitForContainer } from './wait-for-container.ts';
 
 export interface Found {
   container: string;
@@ -76,15 +77,6 @@ export function dockerContainers(client: DockerClient, installation: string): Co
     return found.map((each) => ({ ...each, name: parseContainerName(each.Names[0] ?? '') }));
   }
 
-  /**
-   * Which of the containers of one sandbox is the sandbox's. The old one gets its mark when the other is ready
-   * to take its place: from then on it is that one.
-   */
-  function currentOf(all: readonly Named[]): Named | undefined {
-    const rank = ({ name }: Named) => (name?.mark === 'old' ? 2 : name?.mark === 'next' ? 1 : 0);
-    return all.toSorted((one, other) => rank(one) - rank(other))[0];
-  }
-
   /** Finishes or undoes a rollback that an earlier server was in the middle of. */
   async function settle(id: SandboxId, all: readonly Named[]): Promise<Named | undefined> {
     const current = currentOf(all);
@@ -153,6 +145,14 @@ export function dockerContainers(client: DockerClient, installation: string): Co
     return { container, inspect: seen, name: name?.id === id ? name : { id, incarnation: 1 } };
   }
 
+  async function observe(summary: Named, signal?: AbortSignal): Promise<Observation | undefined> {
+    const seen = observationOfSummary(summary);
+    if (seen) return seen;
+    // Only an inspect says why it ended.
+    const found = await inspect(summary.Labels[LABELS.sandbox] as SandboxId, summary.Id, signal);
+    return found && observationOf(found.name, found.inspect);
+  }
+
   return {
     async find(id, { signal } = {}) {
       const cached = known.get(id);
@@ -176,27 +176,7 @@ export function dockerContainers(client: DockerClient, installation: string): Co
         const current = await settle(id, some);
         if (current) summaries.push(current);
       }
-      const observations = summaries.map(async ({ Id, name, State, Labels }) => {
-        const running = State === 'running' || State === 'paused';
-        if (name && (running || name.mark === 'stopping')) {
-          const state = {
-            Status: State,
-            Running: running,
-            Paused: State === 'paused',
-            OOMKilled: false,
-            ExitCode: 0,
-            Error: '',
-          };
-          return observationOf(name, {
-            Id,
-            State: state,
-            HostConfig: { Runtime: Labels[LABELS.runtime] ?? '', Memory: 0 },
-          });
-        }
-        // Only an inspect says why it ended.
-        const found = await inspect(Labels[LABELS.sandbox] as SandboxId, Id, signal);
-        return found && observationOf(found.name, found.inspect);
-      });
+      const observations = summaries.map((summary) => observe(summary, signal));
       return (await Promise.all(observations)).filter((observation) => observation !== undefined);
     },
 
@@ -229,25 +209,7 @@ export function dockerContainers(client: DockerClient, installation: string): Co
       });
     },
 
-    async ended({ container, name }, withinMs) {
-      const call = {
-        action: `wait for the end of sandbox "${name.id}"`,
-        query: { condition: 'not-running' },
-        allow: [404],
-      };
-      const timeout = AbortSignal.timeout(withinMs);
-      try {
-        await client.json('POST', `/containers/${container}/wait`, {
-          ...call,
-          signal: timeout,
-          timeoutMs: withinMs + 1000,
-        });
-        return true;
-      } catch (error) {
-        if (timeout.aborted) return false;
-        throw error;
-      }
-    },
+    ended: (found, withinMs) => waitForContainer(client, found, withinMs),
 
     remove,
 
@@ -270,4 +232,32 @@ export function dockerContainers(client: DockerClient, installation: string): Co
 
     forget: (id) => void known.delete(id),
   };
+}
+
+/**
+ * Which of the containers of one sandbox is the sandbox's. The old one gets its mark when the other is ready
+ * to take its place: from then on it is that one.
+ */
+function currentOf(all: readonly Named[]): Named | undefined {
+  const rank = ({ name }: Named) => (name?.mark === 'old' ? 2 : name?.mark === 'next' ? 1 : 0);
+  return all.toSorted((one, other) => rank(one) - rank(other))[0];
+}
+
+/** What the list says already of a container that runs or that we have stopped. */
+function observationOfSummary({ Id, name, State, Labels }: Named): Observation | undefined {
+  const running = State === 'running' || State === 'paused';
+  if (!name || (!running && name.mark !== 'stopping')) return undefined;
+  const state = {
+    Status: State,
+    Running: running,
+    Paused: State === 'paused',
+    OOMKilled: false,
+    ExitCode: 0,
+    Error: '',
+  };
+  return observationOf(name, {
+    Id,
+    State: state,
+    HostConfig: { Runtime: Labels[LABELS.runtime] ?? '', Memory: 0 },
+  });
 }

@@ -55,7 +55,7 @@ export function dockerSnapshots(context: DockerSnapshotsContext): Snapshotting {
     return made;
   }
 
-  async function standingOn(snapshot: SnapshotId): Promise<string[]> {
+  async function sandboxesOf(snapshot: SnapshotId): Promise<string[]> {
     const labels = [`${LABELS.installation}=${installation}`, `${LABELS.parent}=${snapshot}`];
     const found = (await client.json('GET', '/containers/json', {
       action: `look who depends on snapshot "${snapshot}"`,
@@ -112,7 +112,7 @@ export function dockerSnapshots(context: DockerSnapshotsContext): Snapshotting {
     async removeSnapshot(snapshot) {
       requireSnapshotId(snapshot);
       await queue.run(snapshot, async () => {
-        const sandboxes = await standingOn(snapshot);
+        const sandboxes = await sandboxesOf(snapshot);
         if (sandboxes.length > 0)
           throw new CayError(
             'failed_precondition',

@@ -23,7 +23,6 @@ import {
   type Freezing,
   type Observation,
   type Resizing,
-  type Sizing,
   type Snapshotting,
   type Sweeping,
 } from '../backend.ts';
@@ -32,6 +31,8 @@ import { requireSandboxId, requireSpec } from '../support/check.ts';
 import { observationFeed } from '../support/observation-feed.ts';
 import { hashOf } from '../support/spec-hash.ts';
 import { LABELS } from './container-config.ts';
+import { containerFreezing } from './container-freezing.ts';
+import { containerSpace } from './container-space.ts';
 import { absent, observationOf } from './container-state.ts';
 import { dockerContainers } from './containers.ts';
 import { dockerClient } from './docker-client.ts';
@@ -118,20 +119,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     return found ? observationOf(found.name, found.inspect) : absent(id);
   }
 
-  const space: Sizing = {
-    async spaceOf(id, scope = {}) {
-      requireSandboxId(id);
-      const found = await containers.find(id, scope);
-      if (!found) throw new CayError('not_found', `Sandbox "${id}" does not exist`);
-      const { SizeRw } = (await client.json('GET', `/containers/${found.container}/json`, {
-        action: `measure sandbox "${id}"`,
-        query: { size: true },
-        signal: scope.signal,
-      })) as { SizeRw?: number };
-      return { fileBytes: SizeRw ?? null };
-    },
-  };
-
+  const space = containerSpace(context);
   const travel = dockerSnapshots({
     ...context,
     starter,
@@ -145,6 +133,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     name: 'docker',
 
     ...travel,
+    ...containerFreezing(context),
     sweep: sweeper(context, readers),
 
     async capabilities(scope) {
@@ -219,7 +208,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
           observeAll: () => containers.observeAll(),
           known: changes.known,
           learn: changes.learn,
-          tell: changes.see,
+          report: changes.see,
         });
         // It reconnects by itself whatever the engine answers.
         inBackground(feed, ignoreFailure);
@@ -261,20 +250,6 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     async resize(id, limits, scope) {
       requireSandboxId(id);
       await resizeContainer(context, id, limits, scope);
-    },
-
-    async freeze(id, scope = {}) {
-      requireSandboxId(id);
-      const action = `freeze sandbox "${id}"`;
-      const { container, inspect } = await readyContainer(context, id, action, scope);
-      if (!inspect.State.Paused)
-        await client.json('POST', `/containers/${container}/pause`, { action, signal: scope.signal });
-    },
-
-    async thaw(id, scope) {
-      requireSandboxId(id);
-      const { container, inspect } = await readyContainer(context, id, `thaw sandbox "${id}"`, scope);
-      if (inspect.State.Paused) await unpause(context, id, container, scope);
     },
 
     async close() {

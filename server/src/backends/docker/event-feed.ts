@@ -21,7 +21,7 @@ export interface EventFeedOptions {
   /** Notes the state before the first watch; it is not reported as a change. */
   learn(observation: Observation): void;
   /** Called with everything seen, changed or not. */
-  tell(observation: Observation): void;
+  report(observation: Observation): void;
 }
 
 const EVENTS = ['start', 'die', 'destroy', 'rename'];
@@ -29,7 +29,7 @@ const RETRY_MS = 500;
 
 /** Runs until the signal aborts. */
 export async function feedEvents(client: DockerClient, options: EventFeedOptions): Promise<void> {
-  const { installation, signal, observe, observeAll, known, learn, tell } = options;
+  const { installation, signal, observe, observeAll, known, learn, report } = options;
   const filters = JSON.stringify({
     type: ['container'],
     event: EVENTS,
@@ -40,15 +40,15 @@ export async function feedEvents(client: DockerClient, options: EventFeedOptions
 
   async function compare(): Promise<void> {
     const before = known();
-    const told = new Set(before.map(({ id }) => id));
+    const reported = new Set(before.map(({ id }) => id));
     const seen = await observeAll();
     for (const observation of seen) {
-      if (first && !told.has(observation.id)) learn(observation);
-      else tell(observation);
+      if (first && !reported.has(observation.id)) learn(observation);
+      else report(observation);
     }
     first = false;
     const present = new Set(seen.map(({ id }) => id));
-    for (const { id, phase } of before) if (phase !== 'absent' && !present.has(id)) tell(absent(id));
+    for (const { id, phase } of before) if (phase !== 'absent' && !present.has(id)) report(absent(id));
   }
 
   while (!signal.aborted) {
@@ -64,7 +64,7 @@ export async function feedEvents(client: DockerClient, options: EventFeedOptions
         const id = (event as { Actor?: { Attributes?: Record<string, string> } }).Actor?.Attributes?.[
           LABELS.sandbox
         ];
-        if (isId('sbx', id)) tell(await observe(id as SandboxId));
+        if (isId('sbx', id)) report(await observe(id as SandboxId));
       }
     } catch {
       // The engine is away; the comparison after its return reports what has changed.

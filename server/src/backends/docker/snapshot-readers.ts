@@ -99,7 +99,7 @@ export function snapshotReaders(
 
     async sweep({ dryRun }) {
       const found = (await client.json('GET', '/containers/json', {
-        action: 'look for containers that nobody reads',
+        action: 'look for containers without a reader',
         query: { all: true, filters: JSON.stringify({ label: [`${LABELS.reader}=${installation}`] }) },
       })) as { Id: string }[];
       // One that is being made is in the list before it is held, for which the sweep of the next minute is early

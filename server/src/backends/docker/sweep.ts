@@ -17,7 +17,7 @@ export function sweeper(
 ): Sweeping['sweep'] {
   async function nameless(label: string): Promise<{ Id: string; Created: number }[]> {
     return (await client.json('GET', '/images/json', {
-      action: 'look for images that nobody uses',
+      action: 'look for unused images',
       query: { filters: JSON.stringify({ dangling: ['true'], label: [label] }) },
     })) as { Id: string; Created: number }[];
   }

@@ -20,7 +20,7 @@ export async function takePlace(
     await faultPoint('docker.replace.named');
     await containers.remove(name.id, old.container);
   } catch {
-    // Whoever looks next finds both, and finishes this.
+    // The next look finds both, and finishes this.
     containers.forget(name.id);
   }
 }

@@ -12,12 +12,9 @@
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
-import { withDeadline } from '../../lib/timeout.ts';
 import {
   abilityOf,
   type Backend,
-  type CallScope,
-  type Freezing,
   type Observation,
   type Orphan,
   type Suspending,
@@ -27,26 +24,22 @@ import { requireSandboxId, requireWanted } from '../support/check.ts';
 import { observationFeed } from '../support/observation-feed.ts';
 import { hashOf } from '../support/spec-hash.ts';
 import { ANNOTATIONS } from './client/names.ts';
-import { bridgeStream } from './links/bridge-stream.ts';
-import { guestLinks } from './links/guest-links.ts';
 import { reachGuest } from './links/reach-guest.ts';
-import { spareStreams } from './links/spare-streams.ts';
 import type { NamespaceScope } from './namespace-scope.ts';
 import { podAdmission } from './pod-admission.ts';
 import type { PodBackendKind } from './pod-kind.ts';
 import { checkSettings, type KubernetesSettings } from './settings.ts';
 import { keepTenancy } from './tenancy/reconcile-tenancy.ts';
 import { endWorkload } from './workloads/end-workload.ts';
+import { openWorkloadContext } from './workloads/open-workload-context.ts';
 import { podAbilitiesOf } from './workloads/pod-abilities.ts';
+import { podFreezing, thaw } from './workloads/pod-freezing.ts';
+import { readStats } from './workloads/read-stats.ts';
 import { leaseRenewal } from './workloads/renew-leases.ts';
-import { setFrozen } from './workloads/set-frozen.ts';
-import { GUEST_ANSWER_MS, startWorkload } from './workloads/start-workload.ts';
+import { startWorkload } from './workloads/start-workload.ts';
 import { stopWorkload, type Ending } from './workloads/stop-workload.ts';
 import { sweep } from './workloads/sweep.ts';
-import type { WorkloadContext } from './workloads/workload-context.ts';
-import { absent, observationOf } from './workloads/workload-state.ts';
-import { workloadView } from './workloads/workload-view.ts';
-import type { Found } from './workloads/workload.ts';
+import { absent } from './workloads/workload-state.ts';
 
 export interface PodBackendOptions extends KubernetesSettings {
   /** Sandboxes started at the same time. Default 32; more makes each slower. */
@@ -56,8 +49,6 @@ export interface PodBackendOptions extends KubernetesSettings {
   onSwept?(orphans: Orphan[]): void;
 }
 
-const STOP_SLACK_MS = 5_000;
-
 export function podBackend(kind: PodBackendKind, options: PodBackendOptions, scope: NamespaceScope): Backend {
   const settings = { ...options, ...checkSettings(options) };
   const { installation } = settings;
@@ -65,7 +56,6 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
   const onError = (error: unknown) => options.onError?.(error);
   const place = { client, namespace, installation, settings };
   const { workloads, ...shared } = kind.in(place);
-  const observed = (id: SandboxId, found: Found) => observationOf(id, found, workloads);
   const starts = new Semaphore(options.startsAtOnce ?? 32);
   const changes = observationFeed();
   const leases = leaseRenewal({ workloads, settings }, onError, async () => {
@@ -83,106 +73,21 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
     prepare: shared.prepare,
     closing: closing.signal,
   });
-  /** The initial list makes no change events. */
-  let learning = true;
-
-  const spares = spareStreams(({ metadata: { name: pod } }) =>
-    bridgeStream(client, {
-      namespace,
-      pod,
-      action: `reach the guest of pod "${pod}"`,
-      signal: closing.signal,
-      later: true,
-    }),
-  );
-  const links = guestLinks({
-    client,
-    namespace,
-    spares,
-    directPort: settings.reach === 'direct' ? settings.directPort : undefined,
-    egress: options.egress,
+  const { context, look, observed, ...opened } = openWorkloadContext({
+    ...place,
+    workloads,
+    changes,
+    closing: closing.signal,
     onError,
-    async whyGone(id, incarnation) {
-      const { phase, message, incarnation: now } = await look(id);
-      if (phase === 'absent') return 'it was removed';
-      if (now !== incarnation) return 'it was started again';
-      return phase === 'failed' ? (message ?? 'it has failed') : undefined;
-    },
+    onLooking: leases.start,
   });
-
-  const view = workloadView(client, {
-    workloads,
-    closing: closing.signal,
-    onChange(id) {
-      const found = view.find(id);
-      const observation = found ? observed(id, found) : absent(id);
-      if (observation.phase === 'failed' || observation.phase === 'absent')
-        links.hangUp(id, observation.message ?? 'it was removed');
-      if (learning) changes.learn(observation);
-      else changes.see(observation);
-    },
-    onSpare: spares.see,
-  });
-
-  async function looking(): Promise<typeof view> {
-    await view.start();
-    learning = false;
-    leases.start(view);
-    return view;
-  }
-
-  const context: WorkloadContext = {
-    client,
-    namespace,
-    installation,
-    settings,
-    workloads,
-    links,
-    looking,
-    closing: closing.signal,
-  };
-
-  async function look(id: SandboxId, call?: CallScope): Promise<Observation> {
-    const found = await workloads.find(id, call);
-    return found ? observed(id, found) : absent(id);
-  }
+  const { links } = context;
 
   const sweeping: Sweeping = {
     sweep: (call) =>
-      sweep(
-        {
-          client,
-          namespace,
-          installation,
-          workloads,
-          others: shared.strays,
-          onError,
-        },
-        call,
-      ),
+      sweep({ client, namespace, installation, workloads, others: shared.orphans, onError }, call),
   };
-
-  const freezing: Freezing = {
-    async freeze(id, call = {}) {
-      requireSandboxId(id);
-      await changes.changing(id, async () =>
-        setFrozen(context, id, await reachGuest(context, id, `freeze sandbox "${id}"`, call), {
-          frozen: true,
-          ...call,
-        }),
-      );
-    },
-
-    async thaw(id, call = {}) {
-      requireSandboxId(id);
-      await changes.changing(id, async () =>
-        setFrozen(context, id, await reachGuest(context, id, `thaw sandbox "${id}"`, call), {
-          frozen: false,
-          ...call,
-        }),
-      );
-    },
-  };
+  const freezing = podFreezing(context, changes);
 
   async function end(id: SandboxId, ending: Ending = {}): Promise<Observation> {
     requireSandboxId(id);
@@ -236,11 +141,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
           );
         }
         const now = found && observed(id, found);
-        if (now?.frozen)
-          return setFrozen(context, id, await reachGuest(context, id, `thaw sandbox "${id}"`, call), {
-            frozen: false,
-            ...call,
-          });
+        if (now?.frozen) return thaw(context, id, call);
         if (now?.phase === 'ready') return now;
         await network?.require();
         links.hangUp(id, 'it is started again');
@@ -258,7 +159,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
 
     watch(call = {}) {
       const iterator = changes.subscribe(call);
-      void looking().catch((error: unknown) => options.onError?.(error));
+      void context.looking().catch((error: unknown) => options.onError?.(error));
       return iterator;
     },
 
@@ -267,28 +168,9 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
       return (await reachGuest(context, id, 'connect', call)).guest;
     },
 
-    async stats(id, call = {}) {
+    async stats(id, call) {
       requireSandboxId(id);
-      const now = await reachGuest(context, id, `read the stats of sandbox "${id}"`, call);
-      const read = await (
-        await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })
-      ).stats(withDeadline(call, GUEST_ANSWER_MS));
-      now.oomKills = Math.max(now.oomKills, read.oomKills);
-      const atMs = Date.now();
-      return {
-        atMs,
-        cpuUsageMs: now.cpuUsageMs(read.cpuUsageMs, atMs),
-        memoryBytes: read.memoryBytes,
-        memoryLimitBytes: now.memoryLimitBytes,
-        pids: read.processes,
-        diskBytes: null,
-        diskLimitBytes: now.diskLimitBytes,
-        networkRxBytes: null,
-        networkTxBytes: null,
-        diskReadBytes: null,
-        diskWriteBytes: null,
-        oomKills: now.oomKills,
-      };
+      return readStats(context, id, call);
     },
 
     stop: (id, call) => end(id, call),
@@ -311,8 +193,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
       tenancy?.stop();
       closing.abort();
       shared.close?.();
-      links.close();
-      spares.close();
+      opened.close();
       changes.close();
     },
   };

@@ -3,7 +3,7 @@ import type { Kind, Right } from './prerequisites.ts';
 import type { Runtime } from './runtimes.ts';
 import type { ProbeObject, ProbeOptions } from './tenancy/network-probe.ts';
 import type { PodAbilities } from './workloads/pod-abilities.ts';
-import type { Stray } from './workloads/sweep.ts';
+import type { OrphanObject } from './workloads/sweep.ts';
 import type { WorkloadContext } from './workloads/workload-context.ts';
 import type { Workloads } from './workloads/workload.ts';
 
@@ -26,7 +26,7 @@ export interface KindInPlace {
   /** Makes what all sandboxes share, each time that the runtimes were read. */
   prepare?(runtime: Runtime): Promise<void>;
   /** Shared resources that are not needed any more. */
-  strays?(): Promise<Stray[]>;
+  orphans?(): Promise<OrphanObject[]>;
   /** Renews the lease of shared resources. */
   renewShared?(): Promise<void>;
   /** Lets go of them. They stay in the cluster. */

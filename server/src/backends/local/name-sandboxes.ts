@@ -1,5 +1,5 @@
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
-import { resourceOf, retold } from '../../host/resource-error.ts';
+import { resourceOf, renamed } from '../../host/resource-error.ts';
 import { isSnapshotTree } from './engine.ts';
 import type { LocalBackend } from './local.ts';
 
@@ -7,7 +7,7 @@ import type { LocalBackend } from './local.ts';
 export function namingSandbox(id: SandboxId, error: unknown): unknown {
   const resource = resourceOf(error);
   if (!resource || !isCayError(error)) return error;
-  return retold(error, isSnapshotTree(resource.name) ? 'its snapshot' : `sandbox "${id}"`, id);
+  return renamed(error, isSnapshotTree(resource.name) ? 'its snapshot' : `sandbox "${id}"`, id);
 }
 
 const VERBS = [

@@ -15,7 +15,7 @@ export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<vo
     if (!record) return;
     // A tree that was replaced may depend on it for a moment.
     await engine.backgroundCleanup.settled();
-    const sandboxes = standingOn(engine, id);
+    const sandboxes = sandboxesOf(engine, id);
     if (sandboxes.length > 0) {
       throw new CayError(
         'failed_precondition',
@@ -40,7 +40,7 @@ export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<vo
   await reapSnapshots(engine).catch(engine.onError);
 }
 
-function standingOn({ records }: Engine, id: SnapshotId): string[] {
+function sandboxesOf({ records }: Engine, id: SnapshotId): string[] {
   return [...records.all.values()]
     .filter(({ parent, memory, next }) => [parent, memory?.snapshot, next?.parent].includes(id))
     .map((record) => record.id);

@@ -96,7 +96,7 @@ export async function start(
     // After a power loss a new sandbox that was not ready is absent, with its record or without.
     await save(engine, record, { undoable: !before });
     await faultPoint('local.start.recorded');
-    if (instance) await Promise.all([named, dress(engine, instance, spec.limits)]);
+    if (instance) await Promise.all([named, applyLimits(engine, instance, spec.limits)]);
     else instance = await startCold(engine, facts, spec.limits, { fresh: !before && ready === undefined });
     await faultPoint('local.start.started');
     requireWanted(signal);
@@ -208,7 +208,7 @@ async function undo(
 }
 
 /** Fits an instance from the pool to what was asked for. */
-async function dress({ resources, usual }: Engine, instance: Instance, limits: Limits): Promise<void> {
+async function applyLimits({ resources, usual }: Engine, instance: Instance, limits: Limits): Promise<void> {
   const same = (key: keyof Limits) => limits[key] === usual[key];
   const { cpus, memoryBytes, pids } = limits;
   await Promise.all([

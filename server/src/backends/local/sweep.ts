@@ -77,15 +77,15 @@ async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
     void (free(name) && lost.push({ kind, name, remove }));
   const whole = new Set(instances.map(({ name }) => name));
   // A runtime that is just proving itself has a container and a cgroup, too.
-  const stray = (name: string) => !whole.has(name) && (alone || name.startsWith('i-'));
+  const isOrphan = (name: string) => !whole.has(name) && (alone || name.startsWith('i-'));
   for (const facts of instances)
     found('instance', facts.name, () => destroyRemains(resources, { runtime: 'none', ...facts }));
   for (const { runtime, names } of containers) {
     for (const name of names)
-      if (stray(name)) found('container', name, () => runtime.remove(name, resources.cgroups.group(name)));
+      if (isOrphan(name)) found('container', name, () => runtime.remove(name, resources.cgroups.group(name)));
   }
   for (const name of groups)
-    if (stray(name)) found('cgroup', name, () => resources.cgroups.group(name).remove());
+    if (isOrphan(name)) found('cgroup', name, () => resources.cgroups.group(name).remove());
   for (const { name, kind } of trees) {
     if (kind === 'active' && name.startsWith('i-')) found('tree', name, () => resources.trees.remove(name));
     if (kind === 'committed' && name.startsWith('s-'))

@@ -1,14 +1,16 @@
 import { setImmediate } from 'node:timers/promises';
 import { CayError, type FileInfo } from '@cay/sdk/protocol';
 import type { CallOptions, Files, ReachOptions } from '../../guest/guest.ts';
+import { setMode, setOwner } from './change-attributes.ts';
 import { fileError } from './errno.ts';
-import { contentOf, newFile, newSymlink, type FileNode } from './file-node.ts';
+import { contentOf, newSymlink } from './file-node.ts';
 import { byBytes, infoOf, type FileTree } from './file-tree.ts';
 import { watchTree } from './file-watch.ts';
 import type { Gate } from './gate.ts';
 import { packTree } from './tar-pack.ts';
 import { unpackTree } from './tar-unpack.ts';
 import { lookUpUser, type User } from './users.ts';
+import { writeFile } from './write-file.ts';
 
 const CHUNK = 64 * 1024;
 
@@ -57,19 +59,6 @@ export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Fi
     }
   }
 
-  /** Calls back for the node and, if asked to, for all below it; symlinks below are left alone. */
-  function each(
-    node: FileNode,
-    path: string,
-    recursive: boolean,
-    change: (node: FileNode, path: string) => void,
-  ): void {
-    change(node, path);
-    if (!recursive || node.type !== 'directory') return;
-    for (const [name, child] of node.entries)
-      if (child.type !== 'symlink') each(child, `${path}/${name}`, true, change);
-  }
-
   return {
     async stat(path, options = {}) {
       const { node } = tree.get(await begin(options), path, { follow: options.follow ?? false });
@@ -107,43 +96,7 @@ export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Fi
 
     async write(path, data, options = {}) {
       const user = await begin(options);
-      const target = () => {
-        const place = tree.find(user, path);
-        if (place.node?.type === 'directory') throw fileError('EISDIR', path);
-        if (place.node && options.exclusive) throw fileError('EEXIST', path);
-        tree.demand(user, place.parent, 2, path);
-        return place;
-      };
-      const parent = path.slice(0, path.lastIndexOf('/'));
-      if (parent) tree.makeDirectory(user, parent);
-      const { node: old } = target();
-      if (old?.type === 'char') {
-        for await (const _ of pieces(data)) await check(options);
-        return infoOf(old, path);
-      }
-      if (options.append && old?.type === 'file') {
-        tree.demandMutable(path);
-        tree.demand(user, old, 2, path);
-        for await (const part of pieces(data)) {
-          await check(options);
-          tree.append(old, part, path);
-          tree.emit('modified', path);
-        }
-        return infoOf(old, path);
-      }
-      const file = newFile(user, options.mode ?? old?.mode ?? 0o644);
-      try {
-        for await (const part of pieces(data)) {
-          await check(options);
-          tree.append(file, part, path);
-        }
-        await check(options);
-        tree.put(user, target(), file);
-      } catch (error) {
-        tree.reserve(-file.size, path);
-        throw error;
-      }
-      return infoOf(file, path);
+      return writeFile({ tree, user, check: () => check(options) }, path, data, options);
     },
 
     async mkdir(path, options = {}) {
@@ -174,27 +127,12 @@ export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Fi
 
     async chmod(path, mode, options = {}) {
       const user = await begin(options);
-      const place = tree.get(user, path);
-      each(place.node, place.path, options.recursive ?? false, (node, at) => {
-        tree.demandMutable(at);
-        if (user.uid !== 0 && node.uid !== user.uid) throw fileError('EPERM', at);
-        node.mode = mode & 0o7777;
-        tree.emit('attributes', at);
-      });
+      setMode({ tree, user, recursive: options.recursive ?? false }, path, mode);
     },
 
     async chown(path, owner, options = {}) {
       const user = await begin(options);
-      const place = tree.get(user, path);
-      const next = lookUpUser(tree, owner);
-      const group = owner.includes(':') ? next.gid : undefined;
-      each(place.node, place.path, options.recursive ?? false, (node, at) => {
-        tree.demandMutable(at);
-        if (user.uid !== 0) throw fileError('EPERM', at);
-        node.uid = next.uid;
-        node.gid = group ?? node.gid;
-        tree.emit('attributes', at);
-      });
+      setOwner({ tree, user, recursive: options.recursive ?? false }, path, owner);
     },
 
     async symlink(path, target, options = {}) {
@@ -257,9 +195,4 @@ async function* zeros(length: number, check: () => Promise<void>): AsyncIterable
     await check();
     yield new Uint8Array(Math.min(left, CHUNK));
   }
-}
-
-async function* pieces(data: AsyncIterable<Uint8Array> | Uint8Array): AsyncIterable<Uint8Array> {
-  if (data instanceof Uint8Array) yield data;
-  else yield* data;
 }

@@ -59,13 +59,13 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
     async removeSnapshot(snapshot, { signal } = {}) {
       requireWanted(signal);
       requireSnapshotId(snapshot);
-      const standing = [...sandboxes.all].filter(([, { base }]) => base === snapshot).map(([id]) => id);
-      if (standing.length > 0) {
+      const based = [...sandboxes.all].filter(([, { base }]) => base === snapshot).map(([id]) => id);
+      if (based.length > 0) {
         throw new CayError(
           'failed_precondition',
-          `Cannot remove snapshot "${snapshot}": the files of ${standing.length} sandboxes depend on it`,
+          `Cannot remove snapshot "${snapshot}": the files of ${based.length} sandboxes depend on it`,
           {
-            details: { sandboxes: standing },
+            details: { sandboxes: based },
           },
         );
       }

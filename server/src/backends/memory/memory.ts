@@ -5,7 +5,6 @@
  * it. What runs is not: programs are functions (`program.ts`), a few are built in, and nothing is isolated
  * from anything.
  */
-import { randomUUID } from 'node:crypto';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Egress } from '../../egress/egress.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
@@ -14,7 +13,6 @@ import { DEFAULT_POLICY, type Policy } from '../../policy/policy.ts';
 import {
   abilityOf,
   type Backend,
-  type CallScope,
   type FailureReason,
   type Freezing,
   type Observation,
@@ -22,20 +20,16 @@ import {
   type Snapshotting,
   type Suspending,
 } from '../backend.ts';
-import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../support/check.ts';
-import { startMain } from '../support/start-main.ts';
+import { requireSpec, sameSpec } from '../support/check.ts';
 import { baseTree } from './base-tree.ts';
 import { memoryCapabilities } from './capabilities.ts';
-import { gate } from './gate.ts';
-import { newUsage, type Machine } from './machine.ts';
-import { memoryEgress } from './memory-egress.ts';
-import { memoryGuest } from './memory-guest.ts';
-import { memoryPorts } from './memory-ports.ts';
-import type { Incarnation, MemorySandbox, MemorySandboxes } from './memory-sandbox.ts';
+import type { MemorySandbox } from './memory-sandbox.ts';
+import { absent, checkCall, memorySandboxes } from './memory-sandboxes.ts';
 import { memorySnapshots } from './memory-snapshots.ts';
 import { memoryVolumes } from './memory-volumes.ts';
 import type { Program } from './program.ts';
 import { BUILT_IN } from './programs/built-in.ts';
+import { resizeSandbox } from './resize-sandbox.ts';
 
 export interface MemoryOptions {
   /** Programs by name, in addition to the built-in ones or in their place. */
@@ -60,115 +54,13 @@ export function memoryBackend({
   egress,
 }: MemoryOptions = {}): MemoryBackend {
   const programs = new Map(Object.entries({ ...BUILT_IN, ...commands }));
-  const sandboxes = new Map<SandboxId, MemorySandbox>();
+  const all = new Map<SandboxId, MemorySandbox>();
   const changes = new Broadcast<Observation>();
-  const volumes = memoryVolumes(sandboxes, policy);
+  const volumes = memoryVolumes(all, policy);
 
-  function get(id: SandboxId, options?: CallScope): MemorySandbox {
-    check(id, options);
-    const sandbox = sandboxes.get(id);
-    if (!sandbox)
-      throw new CayError('not_found', `Cannot find sandbox "${id}"`, { details: { what: 'sandbox' } });
-    return sandbox;
-  }
-
-  function ready(id: SandboxId, options?: CallScope): { sandbox: MemorySandbox; running: Incarnation } {
-    const sandbox = get(id, options);
-    const { running, seen } = sandbox;
-    if (!running)
-      throw new CayError('failed_precondition', `Cannot use sandbox "${id}": it is ${seen.phase}`);
-    return { sandbox, running };
-  }
-
-  function see(
-    sandbox: MemorySandbox,
-    change: Pick<Observation, 'phase'> & Partial<Observation>,
-  ): Observation {
-    const { id, incarnation } = sandbox.seen;
-    sandbox.seen = { id, incarnation, uid: sandbox.uid, ...change };
-    changes.send(sandbox.seen);
-    return sandbox.seen;
-  }
-
-  const fit: MemorySandboxes['fit'] = ({ spec, limits }, tree) => {
-    tree.limitBytes = limits.diskBytes;
-    tree.readOnly = spec.readOnlyRoot;
-    return tree;
-  };
-
-  const make: MemorySandboxes['make'] = (id, spec, tree) => {
-    const limits = { ...spec.limits };
-    const sandbox: MemorySandbox = {
-      spec,
-      tree: fit({ spec, limits }, tree),
-      limits,
-      uid: randomUUID(),
-      seen: absent(id),
-      running: undefined,
-      base: undefined,
-    };
-    sandboxes.set(id, sandbox);
-    return sandbox;
-  };
-
-  const start: MemorySandboxes['start'] = async (sandbox, given = sandbox.tree) => {
-    const { limits, seen, spec } = sandbox;
-    const tree = fit(sandbox, given);
-    if (sandbox.running?.machine.tree === tree) volumes.unmount(tree);
-    volumes.mount(tree, spec);
-    const end = new AbortController();
-    const way = gate();
-    const ports = memoryPorts(end.signal, way);
-    const machine: Machine = {
-      tree,
-      programs,
-      limits,
-      usage: newUsage(),
-      gone: end.signal,
-      ports,
-      dial: memoryEgress(egress, seen.id, end.signal),
-      gate: way,
-    };
-    const running: Incarnation = { machine, end, guest: memoryGuest(machine) };
-    try {
-      await startMain(running.guest, spec);
-    } catch (error) {
-      volumes.unmount(tree);
-      finish(running, seen.id, 'it could not be started');
-      throw error;
-    }
-    halt(sandbox, 'it was rolled back');
-    Object.assign(sandbox, { running, tree });
-    return see(sandbox, { phase: 'ready', incarnation: seen.incarnation + 1, runtime: 'memory' });
-  };
-
-  function halt(sandbox: MemorySandbox, why: string): void {
-    const { running, seen } = sandbox;
-    sandbox.running = undefined;
-    if (!running) return;
-    finish(running, seen.id, why);
-    if (running.machine.tree.mounts.size > 0) volumes.unmount(running.machine.tree);
-  }
-
-  /** Ends all that runs: commands first, so that they end as lost, and then every pending call. */
-  function finish({ guest, end }: Incarnation, id: SandboxId, why: string): void {
-    guest.shutDown({ kind: 'lost', reason: `The sandbox went away: ${why}` });
-    end.abort(new CayError('unavailable', `Cannot reach sandbox "${id}": ${why}`));
-  }
-
-  function freeze(id: SandboxId, frozen: boolean, options?: CallScope): MemorySandbox {
-    const { sandbox, running } = ready(id, options);
-    if (running.machine.gate.closed === frozen) return sandbox;
-    if (frozen) running.machine.gate.close();
-    else running.machine.gate.open();
-    see(sandbox, { phase: 'ready', runtime: 'memory', ...(frozen && { frozen }) });
-    return sandbox;
-  }
-
-  const snapshotting = memorySnapshots({
-    sandboxes: { all: sandboxes, get, fit, make, start, see },
-    validate: (spec) => backend.validate(spec),
-  });
+  const sandboxes = memorySandboxes({ all, programs, volumes, changes, egress });
+  const { get, halt, make, ready, see, setFrozen, start } = sandboxes;
+  const snapshotting = memorySnapshots({ sandboxes, validate: (spec) => backend.validate(spec) });
 
   const space = { spaceOf: async (id: SandboxId) => ({ fileBytes: get(id).tree.usedBytes }) };
 
@@ -208,16 +100,16 @@ export function memoryBackend({
     },
 
     async ensure(id, spec, options) {
-      check(id, options);
+      checkCall(id, options);
       await backend.validate(spec);
-      const known = sandboxes.get(id);
+      const known = all.get(id);
       if (known && !sameSpec(known.spec, spec)) {
         throw new CayError(
           'already_exists',
           `Cannot make sandbox "${id}": it exists already, made from a different spec`,
         );
       }
-      if (known?.running) return freeze(id, false).seen;
+      if (known?.running) return setFrozen(id, false).seen;
       if (known) {
         const { diskBytes } = known.limits;
         Object.assign(known.limits, spec.limits, { diskBytes });
@@ -227,18 +119,18 @@ export function memoryBackend({
       try {
         return await start(sandbox);
       } catch (error) {
-        sandboxes.delete(id);
+        all.delete(id);
         throw error;
       }
     },
 
     async observe(id, options) {
-      check(id, options);
-      return sandboxes.get(id)?.seen ?? absent(id);
+      checkCall(id, options);
+      return all.get(id)?.seen ?? absent(id);
     },
 
     async list() {
-      return [...sandboxes.values()].map(({ seen }) => seen);
+      return [...all.values()].map(({ seen }) => seen);
     },
 
     watch(options) {
@@ -284,43 +176,25 @@ export function memoryBackend({
     },
 
     async remove(id, options) {
-      check(id, options);
-      const sandbox = sandboxes.get(id);
+      checkCall(id, options);
+      const sandbox = all.get(id);
       if (!sandbox) return;
       halt(sandbox, 'it was removed');
-      sandboxes.delete(id);
+      all.delete(id);
       changes.send(absent(id));
     },
 
     async resize(id, limits, options) {
       const { sandbox, running } = ready(id, options);
-      requireLimits(limits);
-      const { usage } = running.machine;
-      const inUse = {
-        memoryBytes: usage.memoryBytes,
-        diskBytes: sandbox.tree.usedBytes,
-        pids: usage.programs,
-      };
-      for (const [name, used] of Object.entries(inUse)) {
-        const limit = limits[name as keyof typeof inUse];
-        if (limit !== undefined && limit !== null && used > limit) {
-          throw new CayError(
-            'failed_precondition',
-            `Cannot resize sandbox "${id}": ${used} of "${name}" are in use, more than ${limit}`,
-          );
-        }
-      }
-      // The machine holds the same object, so running programs see it too.
-      Object.assign(sandbox.limits, limits);
-      sandbox.tree.limitBytes = sandbox.limits.diskBytes;
+      resizeSandbox(sandbox, running, limits);
     },
 
     async freeze(id, options) {
-      freeze(id, true, options);
+      setFrozen(id, true, options);
     },
 
     async thaw(id, options) {
-      freeze(id, false, options);
+      setFrozen(id, false, options);
     },
 
     crash(id, reason = 'crashed') {
@@ -330,17 +204,10 @@ export function memoryBackend({
     },
 
     async close() {
-      for (const sandbox of sandboxes.values()) halt(sandbox, 'the backend was closed');
-      sandboxes.clear();
+      for (const sandbox of all.values()) halt(sandbox, 'the backend was closed');
+      all.clear();
       changes.close();
     },
   };
   return backend;
-}
-
-const absent = (id: SandboxId): Observation => ({ id, phase: 'absent', incarnation: 0 });
-
-function check(id: SandboxId, { signal }: CallScope = {}): void {
-  requireWanted(signal);
-  requireSandboxId(id);
 }

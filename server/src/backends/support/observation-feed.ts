@@ -21,13 +21,13 @@ export interface ObservationFeed {
 
 export function observationFeed(): ObservationFeed {
   const changes = new Broadcast<Observation>();
-  const told = new Map<SandboxId, Observation>();
+  const reported = new Map<SandboxId, Observation>();
   const busy = new Set<SandboxId>();
 
-  function tell(observation: Observation): Observation {
-    const before = told.get(observation.id);
-    if (observation.phase === 'absent') told.delete(observation.id);
-    else told.set(observation.id, observation);
+  function report(observation: Observation): Observation {
+    const before = reported.get(observation.id);
+    if (observation.phase === 'absent') reported.delete(observation.id);
+    else reported.set(observation.id, observation);
     const same = before
       ? before.phase === observation.phase && before.incarnation === observation.incarnation
       : observation.phase === 'absent';
@@ -39,16 +39,16 @@ export function observationFeed(): ObservationFeed {
     async changing(id, verb) {
       busy.add(id);
       try {
-        return tell(await verb());
+        return report(await verb());
       } finally {
         busy.delete(id);
       }
     },
     see(observation) {
-      if (!busy.has(observation.id)) tell(observation);
+      if (!busy.has(observation.id)) report(observation);
     },
-    learn: (observation) => void told.set(observation.id, observation),
-    known: () => [...told.values()],
+    learn: (observation) => void reported.set(observation.id, observation),
+    known: () => [...reported.values()],
     subscribe: (options = {}) => changes.subscribe({ signal: options.signal }),
     close: () => changes.close(),
   };

@@ -26,8 +26,7 @@ import { readLog } from './read-log.ts';
 import { DRAIN_MS, drainRecorders } from './drain-recorders.ts';
 import { findOwnCommands, isOwnCommand, isSame } from './own-command.ts';
 import { logBounds } from './log-bounds.ts';
-import { endRecorder } from './record-end.ts';
-import { startRecorder, type Recorder } from './recorder.ts';
+import { openRecorders } from './recorders.ts';
 
 export interface CommandLogsOptions {
   directory: string;
@@ -100,69 +99,27 @@ const TRIM_EVERY_MS = 30_000;
 export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   const { directory, records, connect, quota, mostRunning, now = Date.now, onError = () => {} } = options;
   const { commands, events, sandboxes } = records;
-  const recorders = new Map<string, Recorder>();
-  /** Resolve when the end of a command is recorded. */
-  const unfinished = new Map<string, Promise<CommandEnd | undefined>>();
-  /** Projects of the commands that are being recorded. */
-  const owners = new WeakMap<Recorder, string>();
   const closing = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   let unlisten: (() => void) | undefined;
-  const keyOf = (sandbox: string, id: string) => `${sandbox}/${id}`;
   const placeOf = (sandbox: string) => join(directory, sandbox);
-  const recordEnd = endRecorder({ commands, events, now, signal: closing.signal, onError });
   const bounds = logBounds({
     records,
     quota,
     mostRunning,
-    runningBytes,
+    runningBytes: (project) => recorders.bytesOf(project),
     forget: (sandbox, id) => logs.forget(sandbox, id),
   });
 
-  /** From its check to its end nothing is awaited: a command has one recorder. */
-  function begin(
-    command: CommandRow,
-    {
-      handle,
-      fresh,
-      owner,
-    }: { handle?: CommandHandle | undefined; fresh: boolean; owner: string | undefined },
-  ): void {
-    const { sandbox, id } = command;
-    const { signal } = closing;
-    const recorder = startRecorder({
-      command,
-      handle,
-      fresh,
-      directory: placeOf(sandbox),
-      connect,
-      sandboxes,
-      now,
-      signal,
-      onError,
-    });
-    recorders.set(keyOf(sandbox, id), recorder);
-    if (owner !== undefined) owners.set(recorder, owner);
-    const finished = recorder.done
-      .then(async (end) => {
-        const row = end && (await sandboxes.get(sandbox));
-        if (row && (await recordEnd({ command, row, recorder, end, resumed: !fresh }))) {
-          await bounds.trimSandbox(sandbox);
-          await bounds.trimProject(row.project);
-        }
-        return end;
-      })
-      .catch((error: unknown) => {
-        onError(error);
-        return undefined;
-      })
-      .finally(() => {
-        if (recorders.get(keyOf(sandbox, id)) === recorder) recorders.delete(keyOf(sandbox, id));
-        if (unfinished.get(keyOf(sandbox, id)) === finished) unfinished.delete(keyOf(sandbox, id));
-      });
-    unfinished.set(keyOf(sandbox, id), finished);
-  }
-
+  const recorders = openRecorders({
+    directory,
+    records,
+    connect,
+    bounds,
+    signal: closing.signal,
+    now,
+    onError,
+  });
   const own = findOwnCommands({ sandboxes, connect, signal: closing.signal, found: recordOwn, onError });
 
   async function recordOwn({ id: sandbox, project, spec }: SandboxRow, info: CommandInfo): Promise<void> {
@@ -170,7 +127,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     const known = await commands.get(sandbox, id);
     if (known && isSame(known, info)) return;
     // The recorder of the earlier command finds that the guest has another one, and records its end as lost.
-    if (known) await unfinished.get(keyOf(sandbox, id));
+    if (known) await recorders.finishing(sandbox, id);
     if (closing.signal.aborted) return;
     await removeLog(placeOf(sandbox), id);
     const { pid, startedAtMs } = info;
@@ -187,19 +144,12 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       keptFrom: 0,
     } as const;
     if ((await commands.insert(command)) && !closing.signal.aborted)
-      begin(command, { fresh: true, owner: project });
-  }
-
-  function runningBytes(project: string): number {
-    let bytes = 0;
-    for (const recorder of recorders.values())
-      if (owners.get(recorder) === project) bytes += recorder.end - recorder.keptFrom;
-    return bytes;
+      recorders.begin(command, { fresh: true, owner: project });
   }
 
   function live(command: CommandRow): CommandInfo {
     const { sandbox: _sandbox, overflow: _overflow, key: _key, ...info } = command;
-    const recorder = info.end ? undefined : recorders.get(keyOf(command.sandbox, command.id));
+    const recorder = info.end ? undefined : recorders.get(command.sandbox, command.id);
     return recorder
       ? { ...info, pid: recorder.pid, outputBytes: recorder.end, keptFrom: recorder.keptFrom }
       : info;
@@ -218,12 +168,12 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       }),
     async withdraw(sandbox, id) {
       const known = await commands.get(sandbox, id);
-      if (known && !known.end && !recorders.has(keyOf(sandbox, id))) await logs.forget(sandbox, id);
+      if (known && !known.end && !recorders.get(sandbox, id)) await logs.forget(sandbox, id);
     },
     async record(sandbox, id, { pid, restarted, handle }) {
       let command = await commands.get(sandbox, id);
       const owner = (await sandboxes.get(sandbox))?.project;
-      if (!command || recorders.has(keyOf(sandbox, id)) || (command.end && !restarted)) {
+      if (!command || recorders.get(sandbox, id) || (command.end && !restarted)) {
         await handle?.[Symbol.asyncDispose]();
         return;
       }
@@ -234,8 +184,8 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
         await commands.insert(command);
       }
       // Another call with the same idempotency key may have begun it meanwhile.
-      if (recorders.has(keyOf(sandbox, id))) await handle?.[Symbol.asyncDispose]();
-      else begin({ ...command, pid }, { handle, fresh: true, owner });
+      if (recorders.get(sandbox, id)) await handle?.[Symbol.asyncDispose]();
+      else recorders.begin({ ...command, pid }, { handle, fresh: true, owner });
     },
     async get(sandbox, id) {
       const command = await commands.get(sandbox, id);
@@ -249,7 +199,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       return readLog({
         command,
         find,
-        recorder: recorders.get(keyOf(sandbox, id)),
+        recorder: recorders.get(sandbox, id),
         directory: placeOf(sandbox),
         offset,
         existing,
@@ -267,21 +217,19 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     async ended(sandbox, id) {
       await logs.settled(sandbox, id);
       // Looked for first: once the end is recorded nothing is unfinished.
-      const finishing = unfinished.get(keyOf(sandbox, id));
+      const finishing = recorders.finishing(sandbox, id);
       return (await commands.get(sandbox, id))?.end ?? finishing;
     },
     settled: async (sandbox, id) => (id === MAIN_COMMAND_ID ? own.settled(sandbox) : undefined),
     looksForOwn: own.looking,
     async forget(sandbox, id) {
-      await recorders.get(keyOf(sandbox, id))?.done;
+      await recorders.get(sandbox, id)?.done;
       await commands.delete(sandbox, id);
       await removeLog(placeOf(sandbox), id);
     },
     async drain(sandbox) {
       await valueWithin(own.settled(sandbox), DRAIN_MS);
-      const all = new Map<string, Recorder>();
-      for (const [key, recorder] of recorders)
-        if (key.startsWith(`${sandbox}/`)) all.set(key.slice(sandbox.length + 1), recorder);
+      const all = recorders.of(sandbox);
       if (all.size > 0) await drainRecorders(connect, sandbox as SandboxId, all);
     },
     async start() {
@@ -291,9 +239,9 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       const owners = new Map<string, string>();
       for (const { id, project } of await sandboxes.list({})) owners.set(id, project);
       for (const command of await commands.running()) {
-        if (recorders.has(keyOf(command.sandbox, command.id))) continue;
+        if (recorders.get(command.sandbox, command.id)) continue;
         mkdirSync(placeOf(command.sandbox), { recursive: true, mode: 0o700 });
-        begin(command, { fresh: false, owner: owners.get(command.sandbox) });
+        recorders.begin(command, { fresh: false, owner: owners.get(command.sandbox) });
       }
       for (const { id } of await sandboxes.list({ state: 'active' })) own.look(id);
       inBackground(sweep(), onError);
@@ -302,22 +250,21 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       closing.abort();
       clearInterval(timer);
       unlisten?.();
-      await Promise.allSettled([...recorders.values()].map(({ done }) => done));
-      await Promise.allSettled([...unfinished.values(), own.close()]);
+      await recorders.close();
+      await Promise.allSettled([own.close()]);
     },
   };
 
   /** Every event of a sandbox may begin or end commands; its removal removes its logs. */
   function follow({ type, sandbox }: Parameters<Parameters<EventRecords['listen']>[0]>[0]): void {
     if (sandbox === null || !type.startsWith('sandbox.')) return;
-    for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) recorder.nudge();
+    for (const recorder of recorders.of(sandbox).values()) recorder.nudge();
     own.look(sandbox);
     if (type === 'sandbox.removed') rm(placeOf(sandbox), { recursive: true, force: true }).catch(onError);
   }
 
   function trimProjects(): void {
-    const projects = new Set([...recorders.values()].flatMap((recorder) => owners.get(recorder) ?? []));
-    for (const project of projects) bounds.trimProject(project).catch(onError);
+    for (const project of recorders.projects()) bounds.trimProject(project).catch(onError);
   }
 
   async function sweep(): Promise<void> {

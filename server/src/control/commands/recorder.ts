@@ -17,6 +17,7 @@ import type { SandboxRecords } from '../../records/tables/sandboxes.ts';
 import { DISK_FULL_RETRY_MS } from '../capacity/retry-on-disk-full.ts';
 import { commandInGuest, type ConnectGuest } from './ask-guest.ts';
 import { FORGOTTEN_END, hasEnded, lostWith } from './lost-end.ts';
+import { outputPace } from './output-pace.ts';
 import { isOwnCommand, isSame } from './own-command.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
@@ -66,8 +67,6 @@ export interface Recorder {
 
 export const KINDS = { stdout: 1, stderr: 2, pty: 3 } as const;
 
-/** Rate limit for the output of one command, so that one command cannot keep the server busy. */
-const BYTES_PER_SECOND = 32 * 1024 * 1024;
 /** How far the slowest reader may be behind before a command with `overflow: wait` is paused. */
 const AHEAD = 4 * 1024 * 1024;
 const RESTARTED_END: CommandEnd = {
@@ -97,6 +96,7 @@ export function startRecorder({
   let held = first;
   let pid = command.pid;
   let finished = false;
+  const paced = outputPace(signal);
   let hurried = 0;
   /** Whether there was an event since the sandbox was looked at. */
   let nudged = false;
@@ -181,7 +181,7 @@ export function startRecorder({
     if (chunk.channel !== 'gap' && known < length)
       await untilRoom(() => into.append(KINDS[chunk.channel], chunk.data.subarray(known), now()));
     wake(waiters);
-    await atPace(length);
+    await paced(length);
     while (command.overflow === 'wait' && hurried === 0 && !signal.aborted && behind(into.end) > AHEAD)
       await new Promise<void>((resolve) => wakers.add(resolve));
   }
@@ -190,19 +190,6 @@ export function startRecorder({
     let least = end;
     for (const { position } of readers) least = Math.min(least, position);
     return end - least;
-  }
-
-  let windowFrom = performance.now();
-  let inWindow = 0;
-  async function atPace(bytes: number): Promise<void> {
-    const elapsed = performance.now() - windowFrom;
-    if (elapsed > 1000) {
-      windowFrom = performance.now();
-      inWindow = 0;
-    }
-    inWindow += bytes;
-    if (inWindow > BYTES_PER_SECOND)
-      await sleep(Math.max(1, 1000 - elapsed), undefined, { signal }).catch(() => {});
   }
 
   /** Retries a write while the disk is full. The guest keeps the output until there is room again. */

@@ -4,7 +4,7 @@
  * *Terms.* A *report* has one line for each case (`enforcement/enforcement-case.ts`). A *verdict* is `enforced` if no
  * case is open. The last report of each runtime of each platform is kept in the data directory of the server.
  *
- * *Who calls.* Admins, by hand or from a timer of their own; and whoever is about to let a platform have more trust:
+ * *Who calls.* Admins, by hand or from a timer of their own; and calls that trust a platform with more:
  * `requireNotFailed` before a policy with secrets is set.
  *
  * *Cost.* A report makes one sandbox and takes about a minute. One runs at a time.

@@ -1,4 +1,4 @@
-import { CayError, isCayError, type PublishedPort, type PublishPort } from '@cay/sdk/protocol';
+import { CayError, isCayError, type PublishPort } from '@cay/sdk/protocol';
 import { randomInt } from 'node:crypto';
 import { inBackground } from '../../lib/in-background.ts';
 import { requirePublishing } from '../../policy/allow-publish.ts';
@@ -9,6 +9,7 @@ import type { Core } from '../core.ts';
 import type { GuestAccess } from '../sandboxes/guest-access.ts';
 import type { SandboxVerbs } from '../sandboxes/sandbox.ts';
 import type { Principal } from '../tenants/principal.ts';
+import { hostPortVerbs } from './host-port-verbs.ts';
 import { listenOnHost, type HostListener } from './host-listener.ts';
 import type { HostPortVerbs } from './host-port.ts';
 
@@ -28,7 +29,6 @@ export interface HostPorts {
   close(): Promise<void>;
 }
 
-const MAX_PORTS = 64;
 const TRIES = 64;
 const RETRY_MS = 5000;
 
@@ -117,7 +117,7 @@ export function openHostPorts({
         listeners.set(hostPort, listener);
         problems.delete(hostPort);
       } catch (error) {
-        // Told once; the answer of the API has it until the port is free.
+        // Reported once; the answer of the API has it until the port is free.
         if (!problems.has(hostPort)) onError(error);
         problems.set(hostPort, error instanceof Error ? error.message : String(error));
       }
@@ -170,50 +170,7 @@ export function openHostPorts({
     };
   }
 
-  const shown = ({ hostPort, port, address }: HostPortRow): PublishedPort => {
-    const problem = problems.get(hostPort);
-    return { hostPort, port, address, ...(problem !== undefined && { problem }) };
-  };
-
-  const verbs: HostPortVerbs = {
-    async publish(principal, ref, wanted) {
-      const row = await lookup.find(principal, ref);
-      const ports = await claim(row, [wanted]);
-      try {
-        await records.transaction(async (tx) => {
-          if (!(await tx.sandboxes.get(row.id)))
-            throw new CayError('not_found', `Sandbox "${row.id}" does not exist`);
-          if ((await tx.hostPorts.list(row.id)).length >= MAX_PORTS)
-            throw new CayError(
-              'resource_exhausted',
-              `Sandbox "${row.id}" has ${MAX_PORTS} published ports already`,
-              { hint: 'unpublish one first' },
-            );
-          await ports.record(tx, principal);
-        });
-      } finally {
-        await ports.settle();
-      }
-      return shown(ports.rows[0]!);
-    },
-    async unpublish(principal, ref, hostPort) {
-      const row = await lookup.find(principal, ref);
-      await records.transaction(async (tx) => {
-        if (!(await tx.hostPorts.delete(row.id, hostPort)))
-          throw new CayError(
-            'not_found',
-            `Port ${hostPort} of the machine does not lead to sandbox "${row.id}"`,
-          );
-        await recordEvent(tx, 'port.unpublished', row, principal, { hostPort });
-      });
-      await synced();
-    },
-    async published(principal, ref) {
-      const { id } = await lookup.find(principal, ref);
-      return (await records.hostPorts.list(id)).map(shown);
-    },
-  };
-
+  const verbs = hostPortVerbs({ lookup, recordEvent, records, claim, synced, problems });
   const isOf = (id: string | null) =>
     listeners.values().some(({ sandbox }) => sandbox === id) || problems.size > 0;
   return {

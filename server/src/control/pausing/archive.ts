@@ -63,7 +63,7 @@ export function openArchiving({
     for (const snapshot of await on.snapshots.list({ sandbox: row.id, project: row.project })) {
       const { id, here } = snapshot;
       if (!here || (await on.templates.of(id)).length > 0) continue;
-      if ((await on.sandboxes.standingOn(id)).every((other) => other.id === row.id)) found.push(snapshot);
+      if ((await on.sandboxes.basedOn(id)).every((other) => other.id === row.id)) found.push(snapshot);
     }
     return found;
   }

@@ -76,7 +76,7 @@ export async function backup(
     return archive(directory, manifest, discard);
   } catch (error) {
     await discard();
-    throw told(error);
+    throw asCayError(error);
   }
 }
 
@@ -259,7 +259,7 @@ async function entry(reader: ByteReader, name: string, most: number) {
   };
 }
 
-function told(error: unknown): unknown {
+function asCayError(error: unknown): unknown {
   const { errcode, code } = error as { errcode?: number; code?: string };
   if (errcode !== 13 && code !== 'ENOSPC') return error;
   return new CayError('resource_exhausted', 'Cannot make a backup: the disk is full', {

@@ -49,7 +49,7 @@ export function dropSnapshot({
         { details: { template: template.name }, hint: 'remove the template first' },
       );
     }
-    const based = await on.sandboxes.standingOn(row.id);
+    const based = await on.sandboxes.basedOn(row.id);
     // An archived sandbox has nothing but this snapshot.
     const archived = based.filter(({ pausedAs }) => pausedAs === 'archived').map(({ id }) => id);
     if (archived.length > 0) {

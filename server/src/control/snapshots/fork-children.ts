@@ -167,8 +167,8 @@ export function openForkChildren({
         const captured = await tx.snapshots.get(snapshot);
         if (captured?.cause !== 'fork') return;
         const { sandbox, parent } = captured;
-        const standing = await tx.sandboxes.standingOn(snapshot);
-        if (standing.length !== 1 || standing[0]!.id !== sandbox) return;
+        const based = await tx.sandboxes.basedOn(snapshot);
+        if (based.length !== 1 || based[0]!.id !== sandbox) return;
         await tx.sandboxes.update(sandbox, { base: parent });
       }),
   };

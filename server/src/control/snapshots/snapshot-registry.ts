@@ -83,8 +83,7 @@ export function openSnapshotRegistry(
       return await task(row.here ? row : await fetcher.fetch(row, { beyondQuota }));
     },
 
-    isNeeded: async (id) =>
-      (await sandboxes.standingOn(id)).length > 0 || (await templates.of(id)).length > 0,
+    isNeeded: async (id) => (await sandboxes.basedOn(id)).length > 0 || (await templates.of(id)).length > 0,
 
     async dropUnneeded(rows) {
       for (const { id } of rows) {

@@ -29,18 +29,18 @@ export function snapshotTree(
   for (const { id, base } of sandboxes) if (base !== null) join(id, base);
 
   const together = new Set([sandbox.id as string]);
-  // Iterating a set visits members that are added meanwhile.
+  // Iterating a set includes members that are added meanwhile.
   for (const id of together) for (const other of joined.get(id) ?? []) together.add(other);
 
-  const standing = sandboxes.filter(({ id, state }) => together.has(id) && state !== 'destroying');
+  const remaining = sandboxes.filter(({ id, state }) => together.has(id) && state !== 'destroying');
   const nodes = snapshots.filter(({ id }) => together.has(id)).toReversed();
   const known = new Set<string>(nodes.map(({ id }) => id));
   const show = ({ id, name, state }: SandboxRow) => ({ id, name, state });
   return {
-    start: standing.filter(({ base }) => base === null || !known.has(base)).map(show),
+    start: remaining.filter(({ base }) => base === null || !known.has(base)).map(show),
     nodes: nodes.map((row) => ({
       snapshot: showSnapshot(row),
-      sandboxes: standing.filter(({ base }) => base === row.id).map(show),
+      sandboxes: remaining.filter(({ base }) => base === row.id).map(show),
     })),
   };
 }

@@ -61,7 +61,7 @@ async function collect(
   const output = new HeadAndTail(most);
   let first: Uint8Array[] | undefined = [];
   let saving: SavedOutput | undefined;
-  let told = performance.now();
+  let reportedAt = performance.now();
   let offset = 0;
   for await (const chunk of handle.output) {
     if (chunk.channel === 'gap') {
@@ -78,8 +78,8 @@ async function collect(
         first = undefined;
       }
     } else await saving!.add(chunk.data);
-    if (performance.now() - told > PROGRESS_MS) {
-      told = performance.now();
+    if (performance.now() - reportedAt > PROGRESS_MS) {
+      reportedAt = performance.now();
       running.onProgress({ bytes: output.bytes, text: output.newest(PROGRESS_BYTES) });
     }
   }

@@ -1,28 +1,22 @@
-import { CayError, newId, type CreateVolume, type Volume } from '@cay/sdk/protocol';
-import { isAway, type VolumeFacts, type VolumeKeeping, type VolumeWish } from '../../backends/backend.ts';
+import { CayError, type Volume } from '@cay/sdk/protocol';
+import { isAway } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { beyond } from '../../policy/policy.ts';
-import type { Transaction } from '../../records/records.ts';
 import type { MountRow, VolumeRow } from '../../records/tables/volumes.ts';
 import type { Core } from '../core.ts';
 import { choosePlatform } from '../placement/placement.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { volumesOn } from './keeps-volumes.ts';
+import { makeVolume } from './make-volume.ts';
 import type { VolumeVerbs } from './volume.ts';
 
-export function volumeVerbs({
-  backend,
-  capabilitiesOf,
-  clock,
-  onError,
-  policy,
-  pressure,
-  quota,
-  records,
-}: Pick<
-  Core,
-  'backend' | 'capabilitiesOf' | 'clock' | 'onError' | 'policy' | 'pressure' | 'quota' | 'records'
->): VolumeVerbs {
+export function volumeVerbs(
+  core: Pick<
+    Core,
+    'backend' | 'capabilitiesOf' | 'clock' | 'onError' | 'policy' | 'pressure' | 'quota' | 'records'
+  >,
+): VolumeVerbs {
+  const { backend, capabilitiesOf, onError, policy, quota, records } = core;
   quota.counts('volumes', 'volumes', async (project, on) => (await on.volumes.usage(project)).count);
   quota.counts('volumeBytes', 'volumes', async (project, on) => (await on.volumes.usage(project)).bytes);
 
@@ -57,16 +51,6 @@ export function volumeVerbs({
     throw new CayError('unsupported', `Volumes are no archives here: ${notes.volumeArchives}`);
   }
 
-  async function requireQuota(tx: Transaction, { project, sizeBytes, readOnly, countedBytes }: VolumeRow) {
-    await quota.requireRoom(tx, project, 'volumes', 1);
-    if (sizeBytes === null && !readOnly && (await quota.limit(tx, project, 'volumeBytes')) !== null)
-      throw new CayError('resource_exhausted', 'The project has a quota of bytes of volumes: give a size', {
-        details: { quota: 'volumeBytes' },
-        hint: 'give "sizeBytes"; where the platform cannot enforce a size, have the quota lifted',
-      });
-    await quota.requireRoom(tx, project, 'volumeBytes', countedBytes);
-  }
-
   async function show(row: VolumeRow, mounts?: MountRow[]): Promise<Volume> {
     const { id, platform, state: _state, countedBytes: _counted, ...shown } = row;
     const usedBytes = await volumesOn(backend, platform)
@@ -86,59 +70,6 @@ export function volumeVerbs({
       usedBytes,
       mountedBy: found.filter(({ volume }) => volume === id).map(({ volume: _volume, ...mount }) => mount),
     };
-  }
-
-  /** Records the intent, makes it, and records the result. A failure leaves nothing. */
-  async function make(
-    principal: Principal,
-    request: Pick<CreateVolume, 'name' | 'labels' | 'readOnly'> & { from?: VolumeRow | undefined },
-    platform: string | undefined,
-    sizeBytes: number | null,
-    work: (volumes: VolumeKeeping, id: VolumeRow['id'], wish: VolumeWish) => Promise<VolumeFacts>,
-  ): Promise<Volume> {
-    const { project, key } = principal;
-    const { name, labels, readOnly, from } = request;
-    const volumes = await volumesOn(backend, platform ?? null);
-    const beginsWith = readOnly
-      ? ((await volumes.inspectVolume(from!.id, { project })).usedBytes ?? 0)
-      : undefined;
-    const row: VolumeRow = {
-      id: newId('vol'),
-      project,
-      name,
-      platform: platform ?? null,
-      state: 'making',
-      readOnly,
-      sizeBytes,
-      countedBytes: beginsWith ?? sizeBytes ?? 0,
-      from: from?.id ?? null,
-      labels,
-      createdAtMs: clock.now(),
-    };
-    await pressure.admit({ memoryBytes: null, diskBytes: null }, { starts: false, platform });
-    await records.transaction(async (tx) => {
-      if (!(await tx.projects.get(project)))
-        throw new CayError('permission_denied', `Project "${project}" does not exist any more`);
-      await requireQuota(tx, row);
-      await tx.volumes.insert(row);
-    });
-    try {
-      await faultPoint('control.volume.recorded');
-      await work(volumes, row.id, { project, sizeBytes, ...(from && { from: from.id }), readOnly });
-      await faultPoint('control.volume.made');
-      await records.transaction(async (tx) => {
-        await tx.volumes.update(row.id, { state: 'kept' });
-        const data = { volume: row.id, name, sizeBytes, readOnly, ...(from && { from: from.id }) };
-        await tx.events.append({ type: 'volume.created', project, key, data });
-      });
-    } catch (error) {
-      await volumes
-        .removeVolume(row.id, { project })
-        .then(() => records.volumes.delete(row.id))
-        .catch(onError);
-      throw error;
-    }
-    return show(row);
   }
 
   return {
@@ -161,8 +92,9 @@ export function volumeVerbs({
           hint: 'export it, and import it under another name',
         });
       const sizeBytes = readOnly ? null : await sizeOf(request.sizeBytes, platform, source);
-      return make(principal, { ...request, from: source }, platform, sizeBytes, (volumes, id, wish) =>
-        volumes.createVolume(id, wish),
+      const wanting = { ...request, from: source, platform, sizeBytes };
+      return show(
+        await makeVolume(core, principal, wanting, (volumes, id, wish) => volumes.createVolume(id, wish)),
       );
     },
 
@@ -214,10 +146,11 @@ export function volumeVerbs({
           yield bytes;
         }
       }
-      const request = { name, labels: {}, readOnly: false };
-      return await make(principal, request, platform, sizeBytes, (volumes, id, wish) =>
+      const request = { name, labels: {}, readOnly: false, platform, sizeBytes };
+      const made = await makeVolume(core, principal, request, (volumes, id, wish) =>
         volumes.importVolume(id, { ...wish, signal }, counted()),
       );
+      return await show(made);
     },
   };
 }

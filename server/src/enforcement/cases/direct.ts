@@ -12,7 +12,7 @@ const hex = (text: string) => Buffer.from(text, 'latin1').toString('hex');
 /** A packet to one of these would go nowhere: they are for documents. */
 const NOWHERE = { four: '198.51.100.7', six: '2001:db8::7' };
 
-/** Tries as each user. Open if the target saw the word, or if somebody answered. */
+/** Tries as each user. Open if the target saw the word, or if anything answered. */
 async function outward(world: CaseWorld, line: (word: string) => string): Promise<Outcome> {
   const said: string[] = [];
   for (const user of world.probe.users) {
@@ -20,7 +20,7 @@ async function outward(world: CaseWorld, line: (word: string) => string): Promis
     const answer = await world.probe.attempt(line(hex(word)), user);
     said.push(`${user}: ${answer.slice(0, 60)}`);
     if (world.target.saw(word)) return open(`the target got it (${said.at(-1)})`);
-    if (answer.startsWith('answer')) return open(`somebody answered (${said.at(-1)})`);
+    if (answer.startsWith('answer')) return open(`there was an answer (${said.at(-1)})`);
   }
   return blocked(said.join(', '));
 }

@@ -3,7 +3,7 @@
  * goes on where an earlier one ended, in this process or another, and is checked against the digest as a whole.
  *
  * What comes from one repository is not shared with another: its registry may be slow or send other bytes, and
- * whoever needs the same layer from elsewhere must not wait for it.
+ * a pull of the same layer from elsewhere must not wait for it.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';

@@ -68,7 +68,7 @@ export async function collect(collecting: Collecting, maxBytes: number): Promise
 
 /**
  * The image that goes next, and for whom: of nobody first, then of the project that has most above an equal
- * share, the longest unused first. Whoever has no more than its share loses nothing.
+ * share, the longest unused first. A project that has no more than its share loses nothing.
  */
 function nextToGo(
   { images, treeBytes }: ImageIndex,

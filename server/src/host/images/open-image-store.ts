@@ -2,18 +2,17 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
-import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
+import { inBackground } from '../../lib/in-background.ts';
 import type { Snapshotter } from '../snapshots/snapshotter.ts';
 import { openBlobs } from './blobs.ts';
 import { collect, forget, isInUse, type Collecting } from './collect.ts';
-import type { Image, ImageStore, PullOptions } from './image.ts';
+import type { Image, ImageStore } from './image.ts';
 import { ImageAccounts } from './image-accounts.ts';
 import { openImageIndex, type ImageRecord } from './image-index.ts';
+import { imagePulls } from './image-pulls.ts';
 import { importImages } from './import-image.ts';
 import { layerTrees } from './layer-trees.ts';
-import { ProgressMeter } from './progress.ts';
-import { pullImage, resolveImage, type Puller } from './pull-image.ts';
-import { pullTurns } from './pull-turns.ts';
+import { resolveImage, type Puller } from './pull-image.ts';
 import { canonicalName, taggedPart, type ImageReference } from './reference.ts';
 import { openRegistry, type RegistrySettings } from './registry/registry.ts';
 
@@ -33,18 +32,9 @@ export interface ImageStoreOptions {
   onError?(error: unknown): void;
 }
 
-interface Pull {
-  meter: ProgressMeter;
-  done: Promise<ImageRecord>;
-  /** Aborted when no caller waits any more. */
-  abort: AbortController;
-  waiting: number;
-}
-
 const GiB = 1024 ** 3;
 /** Names that lead to one image. */
 const MOST_NAMES = 64;
-const PULL_MS = 60 * 60_000;
 
 export async function openImageStore(options: ImageStoreOptions): Promise<ImageStore> {
   const { dir, trees, guestBinary, settings = {}, now = Date.now, onError = () => {} } = options;
@@ -52,7 +42,6 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
   const index = await openImageIndex(dir);
   const uploads = join(dir, 'uploads');
   await rm(uploads, { recursive: true, force: true });
-  const pulls = new Map<string, Pull>();
   const puller: Puller = {
     registry: openRegistry(settings),
     index,
@@ -68,7 +57,6 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
     now,
   };
   const { accounts } = puller;
-  const turns = pullTurns();
   /** Trees of an archive that is being taken in are in no record yet. */
   let importing = 0;
   const collecting: Collecting = { ...puller, isPulling: (digest) => puller.pulling.has(digest) };
@@ -114,59 +102,10 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
     await faultPoint('images.pull.done');
   }
 
-  function begin(reference: ImageReference, { ids, project }: PullOptions): Pull {
-    const meter = new ProgressMeter();
-    const abort = new AbortController();
-    const signal = AbortSignal.any([abort.signal, AbortSignal.timeout(PULL_MS)]);
-    const run = async () => {
-      const tagged = taggedPart(reference);
-      try {
-        const record = await turns.run(project, (fetches) =>
-          pullImage(puller, reference, { ids, project, meter, fetches, signal }, (pulled) =>
-            keep(pulled, tagged ? [canonicalName(tagged)] : []),
-          ),
-        );
-        inBackground(collectNow(maxStoreBytes), onError);
-        meter.enter('done');
-        return record;
-      } catch (error) {
-        throw signal.aborted ? new CayError('cancelled', 'The pull was given up', { cause: error }) : error;
-      }
-    };
-    const done = run();
-    inBackground(done, ignoreFailure);
-    return { meter, done, abort, waiting: 0 };
-  }
-
-  async function pull(reference: ImageReference, pullOptions: PullOptions): Promise<ImageRecord> {
-    const { ids, project, signal, onProgress } = pullOptions;
-    signal?.throwIfAborted();
-    // Projects share layers and trees, and not a pull: one may fail because of its project's quota.
-    const key = `${canonicalName(reference)} ${ids.hostId}:${ids.size} ${project ?? ''}`;
-    let one = pulls.get(key);
-    if (!one || one.abort.signal.aborted) {
-      one = begin(reference, pullOptions);
-      pulls.set(key, one);
-      const own = one;
-      inBackground(
-        own.done.finally(() => pulls.get(key) === own && pulls.delete(key)),
-        ignoreFailure,
-      );
-    }
-    one.waiting++;
-    const stop = onProgress && one.meter.listen(onProgress);
-    const gaveUp = Promise.withResolvers<never>();
-    const onAbort = () =>
-      gaveUp.reject(new CayError('cancelled', 'The caller has given up', { cause: signal?.reason }));
-    signal?.addEventListener('abort', onAbort, { once: true });
-    try {
-      return await Promise.race([one.done, gaveUp.promise]);
-    } finally {
-      signal?.removeEventListener('abort', onAbort);
-      stop?.();
-      if (--one.waiting === 0) one.abort.abort();
-    }
-  }
+  const pulls = imagePulls(puller, {
+    keep,
+    onPulled: () => inBackground(collectNow(maxStoreBytes), onError),
+  });
 
   return {
     find(reference) {
@@ -182,7 +121,7 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
     },
 
     async pull(reference, pullOptions) {
-      return show(await pull(reference, pullOptions));
+      return show(await pulls.pull(reference, pullOptions));
     },
 
     async prepare(reference, pullOptions) {
@@ -192,7 +131,7 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
       const { project } = pullOptions;
       const isNew = project !== undefined && known?.users?.[project] === undefined;
       if (isHere && isNew) await accounts.admit(project, known, accounts.newBytes(project, known.trees));
-      const record = isHere ? known : await pull(reference, pullOptions);
+      const record = isHere ? known : await pulls.pull(reference, pullOptions);
       record.usedAtMs = now();
       accounts.note(record, project);
       return { ...show(record), tree: record.trees.at(-1)! };
@@ -212,10 +151,7 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
       }
     },
 
-    progress(reference) {
-      const name = `${canonicalName(reference)} `;
-      return [...pulls].find(([key]) => key.startsWith(name))?.[1].meter.now();
-    },
+    progress: pulls.progress,
 
     list: () =>
       [...index.images.values()]
@@ -256,8 +192,7 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
     collect: (collectOptions = {}) => collectNow(collectOptions.maxBytes ?? maxStoreBytes),
 
     async close() {
-      for (const { abort } of pulls.values()) abort.abort();
-      await Promise.allSettled([...pulls.values()].map(({ done }) => done));
+      await pulls.close();
       await collected.catch(() => {});
       await index.save().catch(onError);
       puller.registry.close();

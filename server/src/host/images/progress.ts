@@ -10,7 +10,7 @@ export class ProgressMeter {
   readonly #layers = new Map<string, LayerProgress>();
   readonly #listeners = new Set<Listener>();
   #state: PullProgress['state'] = 'resolving';
-  #toldAt = 0;
+  #reportedAt = 0;
 
   listen(listener: Listener): () => void {
     this.#listeners.add(listener);
@@ -27,7 +27,7 @@ export class ProgressMeter {
 
   enter(state: PullProgress['state']): void {
     this.#state = state;
-    this.#tell(true);
+    this.#report(true);
   }
 
   layer(digest: string, change: Partial<LayerProgress>): void {
@@ -35,7 +35,7 @@ export class ProgressMeter {
     if (!layer) return;
     const isNew = change.state !== undefined && change.state !== layer.state;
     Object.assign(layer, change);
-    this.#tell(isNew);
+    this.#report(isNew);
   }
 
   now(): PullProgress {
@@ -49,10 +49,10 @@ export class ProgressMeter {
     };
   }
 
-  #tell(atOnce: boolean): void {
+  #report(atOnce: boolean): void {
     const now = performance.now();
-    if (this.#listeners.size === 0 || (!atOnce && now - this.#toldAt < EVERY_MS)) return;
-    this.#toldAt = now;
+    if (this.#listeners.size === 0 || (!atOnce && now - this.#reportedAt < EVERY_MS)) return;
+    this.#reportedAt = now;
     const progress = this.now();
     for (const listener of this.#listeners) listener(progress);
   }

@@ -1,7 +1,7 @@
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { RunError, run } from '../../lib/run.ts';
-import { lastWords } from '../runtimes/oci.ts';
+import { lastWords } from '../runtimes/runtime-log.ts';
 import type { Snapshotter } from '../snapshots/snapshotter.ts';
 
 const TREE = 'probe-ids';

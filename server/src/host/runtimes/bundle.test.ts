@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Cgroup } from '../cgroups/cgroup.ts';
 import { type Bundled, type BundleTraits, buildBundle, MAX_TERMINALS } from './bundle.ts';
-import { lastWords } from './oci.ts';
+import { lastWords } from './runtime-log.ts';
 import { parseVersion } from './parse-version.ts';
 import { seccompProfile } from './seccomp.ts';
 

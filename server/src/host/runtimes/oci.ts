@@ -6,27 +6,20 @@
  * is ended without it: the cgroup is killed and the few state files are removed, which takes milliseconds
  * where the program's own `delete` takes up to seconds. Liveness is read from the state files and `/proc`.
  */
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { access, constants, readdir } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
-import { isAlive, openFilesHardLimit } from '../../lib/proc.ts';
+import { isAlive } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
-import {
-  buildBundle,
-  furtherMount,
-  limitsOf,
-  rootMount,
-  userNamespace,
-  type Bundled,
-  type BundleTraits,
-} from './bundle.ts';
+import { resourceError } from '../resource-error.ts';
+import type { Bundled, BundleTraits } from './bundle.ts';
+import { ociLauncher, START_TIMEOUT_MS } from './oci-launcher.ts';
 import { parseVersion } from './parse-version.ts';
 import { probeContainer } from './probe-container.ts';
 import { requireReadableAccounts } from './readable-accounts.ts';
-import type { Checkpoints, Container, ContainerMount, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
-import { resourceError } from '../resource-error.ts';
+import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
 
 export interface OciOptions {
   /** State of containers is kept below it, in a directory with the runtime's name. */
@@ -89,110 +82,13 @@ export interface CheckpointTools {
   status: Runtime['status'];
 }
 
-const START_TIMEOUT_MS = 30_000;
 const FAILED_PROBE_MS = 30_000;
-/** The helper's exit code when there is no such program. */
-const NOT_RUN = 127;
-/** The helper's exit code when a directory to mount, or to mount on, is not there. */
-const NOT_MOUNTED = 120;
-
 export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   const { stateDir, ids, binary = traits.name, helper = guestBinary() } = options;
   const root = join(stateDir, traits.name);
   let probed: Promise<RuntimeProbe> | undefined;
-  // With a kernel of its own, per-user resources are counted inside.
-  let joinsUser = traits.bundle.sharesKernel;
-  let maxOpenFiles: number | undefined;
-  let flags: Promise<string[]> | undefined;
-
-  function bundleTraits(): BundleTraits {
-    maxOpenFiles ??= openFilesHardLimit();
-    return { ...traits.bundle, ids, joinsUser, maxOpenFiles, redirects: options.egress };
-  }
-
-  function writeBundle(container: Bundled): void {
-    const bundle = buildBundle(container, bundleTraits());
-    // The directory of the socket is mounted read-only, so the runtime cannot create this mount point there.
-    if (traits.bundle.sharesKernel && container.cgroup?.memoryPath)
-      mkdirSync(join(container.socketDir, 'cgroup'), { recursive: true });
-    traits.prepare?.(container);
-    mkdirSync(rootMount(container), { recursive: true });
-    for (const index of (container.mounts ?? []).keys())
-      mkdirSync(furtherMount(container, index), { recursive: true });
-    writeFileSync(join(container.bundleDir, 'config.json'), JSON.stringify(bundle), { mode: 0o600 });
-  }
-
-  /** Options that a program does not know make it fail, and versions know different ones. */
-  function knownFlags(): Promise<string[]> {
-    flags ??= askFlags().catch((error: unknown) => {
-      flags = undefined;
-      throw error;
-    });
-    return flags;
-  }
-
-  async function askFlags(): Promise<string[]> {
-    const { flagsIfKnown = [] } = traits;
-    if (flagsIfKnown.length === 0) return traits.flags;
-    const { stdout, stderr } = await run(binary, ['flags'], { timeoutMs: START_TIMEOUT_MS });
-    const known = new Set([...`${stdout}\n${stderr}`.matchAll(/^\s+-([\w-]+)/gm)].map(([, name]) => name));
-    return [...traits.flags, ...flagsIfKnown.filter((flag) => known.has(/^--([\w-]+)/.exec(flag)?.[1]))];
-  }
-
-  async function launch(container: Bundled, verb: string[]): Promise<void> {
-    const log = join(container.bundleDir, 'runtime.log');
-    const options = [...(await knownFlags()), ...(container.cgroup ? [] : traits.flagsWithoutCgroup)];
-    writeBundle(container);
-    try {
-      const args = [
-        '--root',
-        root,
-        '--log',
-        log,
-        ...options,
-        ...verb,
-        '--bundle',
-        container.bundleDir,
-        container.name,
-      ];
-      // No pipes: the container inherits the standard streams, and would hold them open.
-      await run(helper, ['on-tree', ...rootOf(container, log), '--', binary, ...args], {
-        silent: true,
-        timeoutMs: START_TIMEOUT_MS,
-      });
-    } catch (error) {
-      throw startError(traits, container.name, binary, error, lastWords(readLog(log)));
-    }
-  }
-
-  /** How the helper mounts the root, before it becomes the runtime. */
-  function rootOf(container: Bundled, log: string): string[] {
-    const { hostId, size } = container.ids ?? ids;
-    const user = userNamespace(container, bundleTraits());
-    const limits = Object.entries(limitsOf(container, bundleTraits())).flatMap(([name, most]) => [
-      '--limit',
-      `${name}:${most}`,
-    ]);
-    return [
-      ...['--tree', container.rootDir, '--at', rootMount(container), '--log', log],
-      ...(hostId === ids.hostId ? [] : ['--shift', `${ids.hostId}:${hostId}:${size}`]),
-      ...(user === undefined ? [] : ['--user', `${hostId}:${size}:${user}`, ...limits]),
-      ...(container.mounts ?? []).flatMap((mount, index) => furtherOf(container, mount, index)),
-    ];
-  }
-
-  /** How the helper mounts a further directory, and makes the directory that it will be mounted on. */
-  function furtherOf(container: Bundled, mount: ContainerMount, index: number): string[] {
-    const point = ['--point', mount.target];
-    if (mount.kind === 'tmpfs') return [...point, '--point-mode', mount.mode];
-    const kind = !mount.shifted ? 'host' : mount.makes ? 'made' : 'shared';
-    return [
-      ...point,
-      ...['--mount', mount.source, '--mount-at', furtherMount(container, index)],
-      ...['--mount-as', `${kind},${mount.readOnly ? 'ro' : 'rw'}`],
-      ...(mount.subpath === undefined ? [] : ['--mount-subpath', mount.subpath]),
-    ];
-  }
+  const launcher = ociLauncher(traits, { root, ids, binary, helper, redirects: options.egress });
+  const { launch } = launcher;
 
   // A user may have 200 keys, and without id ranges all sandboxes are one user to the kernel. The filter
   // refuses keyctl in any case.
@@ -222,7 +118,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   async function call(verb: string[]): Promise<void> {
     try {
       // The output of a failing gVisor can be endless.
-      await run(binary, ['--root', root, ...(await knownFlags()), ...verb], { keepBytes: 4_096 });
+      await run(binary, ['--root', root, ...(await launcher.flags()), ...verb], { keepBytes: 4_096 });
     } catch (error) {
       const words = error instanceof RunError ? error.stderr.trim() : '';
       throw new Error(words || (error as Error).message, { cause: error });
@@ -258,8 +154,8 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
       const { container, remove } = probeContainer(ids, join(stateDir, 'probes', traits.name));
       try {
         await launch(container, runVerb).catch(async (error: unknown) => {
-          if (!joinsUser) throw error;
-          joinsUser = false;
+          if (!launcher.joinsUser) throw error;
+          launcher.joinsUser = false;
           await forget(container.name);
           await launch(container, runVerb);
         });
@@ -338,66 +234,4 @@ async function isExecutable(binary: string): Promise<boolean> {
       return true;
   }
   return false;
-}
-
-function startError(
-  traits: OciTraits,
-  name: string,
-  binary: string,
-  error: unknown,
-  words: string,
-): CayError {
-  if (error instanceof RunError && (error.reason === 'spawn' || error.exitCode === NOT_RUN)) {
-    return resourceError(
-      'unavailable',
-      { kind: 'container', name },
-      (named) => `Cannot start ${named}: "${binary}" cannot be run (${words || error.message})`,
-      {
-        cause: error,
-        details: { words: `"${binary}" cannot be run` },
-        hint: traits.hint,
-      },
-    );
-  }
-  const said = words || (error as Error).message;
-  if (error instanceof RunError && error.exitCode === NOT_MOUNTED)
-    return new CayError('failed_precondition', said, {
-      cause: error,
-      hint: 'a mount needs directories on both sides, and no symlink may lead to them',
-      details: { reason: 'mount' },
-    });
-  return resourceError(
-    'unavailable',
-    { kind: 'container', name },
-    (named) => `Cannot start ${named}: ${traits.name} says: ${said}`,
-    { cause: error, details: { words: said } },
-  );
-}
-
-const LOG_BYTES = 16_384;
-const MAX_ERRORS = 4;
-
-/**
- * The errors in the runtime's log, the first of which is often the cause. Lines of text with `msg=`, or JSON.
- */
-export function lastWords(log: string): string {
-  const lines = log
-    .slice(-LOG_BYTES)
-    .split('\n')
-    .filter((line) => line.trim() !== '');
-  const errors = lines.filter((line) => /level"?[=:]\s*"?(error|fatal)/.test(line));
-  const said = (errors.length > 0 ? errors.slice(0, MAX_ERRORS) : lines.slice(-1)).map((line) => {
-    const message =
-      /msg="((?:[^"\\]|\\.)*)"/.exec(line)?.[1] ?? /"msg":\s*"((?:[^"\\]|\\.)*)"/.exec(line)?.[1];
-    return message === undefined ? line.trim() : message.replaceAll('\\"', '"').trim();
-  });
-  return said.join('; ');
-}
-
-function readLog(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch {
-    return '';
-  }
 }

@@ -12,7 +12,9 @@ import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import { compareTrees } from './compare/compare-trees.ts';
-import { type TreeDriver, openForest, type StepHook } from './forest.ts';
+import { openForest } from './forest.ts';
+import type { StepHook } from './known-trees.ts';
+import type { TreeDriver } from './tree-driver.ts';
 import { diskSpace } from './mounts.ts';
 import { type Pool, openPool } from './pool.ts';
 import { openQgroups } from './qgroups.ts';
@@ -76,7 +78,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   const driver: TreeDriver = {
     trees: () => readdir(treesDir),
 
-    async mend(name, record) {
+    async repair(name, record) {
       if (!qgroups || record.kind !== 'active' || limitOf(record) === null) return;
       if ((await qgroups.limitOf(await subvolumes.id(name))) !== limitOf(record))
         await driver.limit(name, record);

@@ -15,7 +15,9 @@ import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import { compareTrees } from './compare/compare-trees.ts';
-import { type TreeDriver, openForest, type StepHook } from './forest.ts';
+import { openForest } from './forest.ts';
+import type { StepHook } from './known-trees.ts';
+import type { TreeDriver } from './tree-driver.ts';
 import { diskSpace, isMountPoint } from './mounts.ts';
 import { openRecords, type TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
@@ -122,7 +124,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
       return names;
     },
 
-    async mend(name, { kind }) {
+    async repair(name, { kind }) {
       // Views that a killed server left mounted. A view that is still in use stays.
       if (kind === 'committed') await unmount(name).catch(() => {});
     },

@@ -11,7 +11,7 @@ import { mkdir, open, realpath, rename, rm, rmdir, stat, statfs } from 'node:fs/
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
-import type { StepHook } from './forest.ts';
+import type { StepHook } from './known-trees.ts';
 import { listMounts, loopsOf, sysfsOf, type Mount } from './mounts.ts';
 import { allocationOf, reserveMetadata, type Range } from './reserve-metadata.ts';
 

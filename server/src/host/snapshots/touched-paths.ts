@@ -64,7 +64,7 @@ export async function followCommands(commands: AsyncIterable<SendCommand>): Prom
   function childOf(parent: Node, name: string): Node {
     const known = parent.children.get(name);
     if (known) return known;
-    if (known === null || parent.from === undefined) throw astray(name);
+    if (known === null || parent.from === undefined) throw missingAt(name);
     const child = create(`${parent.from}/${name}`);
     parent.children.set(name, child);
     return child;
@@ -73,7 +73,7 @@ export async function followCommands(commands: AsyncIterable<SendCommand>): Prom
   function placeOf(path: string): { parent: Node; name: string } {
     const names = path.split('/');
     if (names.length > MAX_DEPTH || names.some((part) => part === '' || part === '.' || part === '..'))
-      throw astray(path);
+      throw missingAt(path);
     const name = names.pop()!;
     return { parent: names.reduce(childOf, root), name };
   }
@@ -136,7 +136,7 @@ function gather(root: Node): TouchedFile[] {
   return files;
 }
 
-function astray(path: string): CayError {
+function missingAt(path: string): CayError {
   return new CayError(
     'internal',
     `Cannot follow the stream of "btrfs send": nothing is at "${path.slice(0, 200)}"`,

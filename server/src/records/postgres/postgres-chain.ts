@@ -1,6 +1,6 @@
 import type { ChainDriver } from '../events/event-chain.ts';
 import { GENESIS, type Link } from '../events/chain.ts';
-import { promisedEvent } from '../events/event-log.ts';
+import { promisedEvent } from '../events/waiting-event.ts';
 import type { PostgresSql } from './postgres-sql.ts';
 
 /**

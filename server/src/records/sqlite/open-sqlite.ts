@@ -9,7 +9,8 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { buildRecords } from '../build-records.ts';
 
-import { promisedEvent, type EventLog } from '../events/event-log.ts';
+import type { EventLog } from '../events/event-log.ts';
+import { promisedEvent } from '../events/waiting-event.ts';
 import type { RecordsOptions } from '../open-records.ts';
 import type { Records } from '../records.ts';
 import { openInstallationKey } from '../sealing/installation-key.ts';

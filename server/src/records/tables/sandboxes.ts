@@ -47,7 +47,7 @@ export interface SandboxRecords {
   /** Sandboxes whose turns are pruned. */
   withRetention(): Promise<SandboxRow[]>;
   /** Sandboxes whose files began as this snapshot. */
-  standingOn(snapshot: string): Promise<SandboxRow[]>;
+  basedOn(snapshot: string): Promise<SandboxRow[]>;
   /** Records when sandboxes were last used. Ignores sandboxes that do not exist. */
   used(atMs: ReadonlyMap<string, number>): Promise<void>;
   /**
@@ -172,7 +172,7 @@ export function sandboxTable({ sql, specs, box }: TableContext): SandboxRecords 
     hasIdlePolicy: async () =>
       (await sql.get('SELECT 1 AS found FROM sandboxes WHERE idle IS NOT NULL LIMIT 1')) !== undefined,
     withRetention: () => many('WHERE retention IS NOT NULL'),
-    standingOn: (snapshot) => many('WHERE base = ?', snapshot),
+    basedOn: (snapshot) => many('WHERE base = ?', snapshot),
     used: (times) =>
       sql.transaction(async (tx) => {
         for (const [id, atMs] of times)

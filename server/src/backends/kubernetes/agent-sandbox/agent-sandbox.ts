@@ -35,7 +35,7 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
           await pool?.apply(runtime);
           usual = runtime;
         },
-        strays: () => unusedPools(place, pool),
+        orphans: () => unusedPools(place, pool),
         async renewShared() {
           if (usual) await pool?.apply(usual);
         },

@@ -5,23 +5,22 @@
  * when its guest has answered. From then on the Sandbox is the workload, and the claim owns it: the claim has
  * the lease, and its removal removes everything.
  */
-import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
-import { faultPoint } from '../../../lib/fault-point.ts';
-import { MERGE_PATCH } from '../client/kubernetes-client.ts';
+import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../client/names.ts';
 import type { KubernetesObject, List, Pod } from '../client/objects.ts';
 import type { Place } from '../pod-kind.ts';
-import { statusOf, statusPatch, type StatusPatch } from '../workloads/workload-status.ts';
+import { statusOf, statusPatch } from '../workloads/workload-status.ts';
 import { podsOf, type Found, type Workload, type Workloads } from '../workloads/workload.ts';
 import { renderClaim } from './claim.ts';
+import { claimedSandbox, noteOnClaim } from './claimed-sandbox.ts';
 import { claimOf, isClaim, type Sandbox, type SandboxClaim } from './objects.ts';
+import { merged, patchObject } from './patch-object.ts';
 import { EXTENSIONS_VERSION } from './pool-objects.ts';
 import { CORE_VERSION, moment, renderSandbox, whyOver, whyStuck } from './sandbox.ts';
 import type { PoolAndStorage } from './settings.ts';
 import type { WarmPool } from './warm-pool.ts';
 
 const POD_NAME = 'agents.x-k8s.io/pod-name';
-const OURS = 'cay.dev/';
 
 interface Options {
   storage: PoolAndStorage['storage'];
@@ -36,6 +35,7 @@ export function agentSandboxes(
   const sandboxes = `/apis/${CORE_VERSION}/namespaces/${namespace}/sandboxes`;
   const claims = `/apis/${EXTENSIONS_VERSION}/namespaces/${namespace}/sandboxclaims`;
   const pods = `/api/v1/namespaces/${namespace}/pods`;
+  const place = { client, sandboxes, claims };
   const selector = selectorOf(installation);
   /** Pods of the pool carry no sandbox's label yet. */
   const podSelector = pool ? `${LABELS.installation}=${installation}` : selector;
@@ -73,50 +73,6 @@ export function agentSandboxes(
     // Ignore Sandboxes owned by another claim, even if they carry our labels.
     const sandbox = labelled.find((each) => (claimOf(each)?.name ?? objectName(id)) === objectName(id));
     return { sandbox, ...(isOurs(claim) && { claim }) };
-  }
-
-  async function patch(
-    path: string,
-    body: object,
-    action: string,
-    options: { allow?: number[]; signal?: AbortSignal } = {},
-  ) {
-    return (await client.json('PATCH', path, { action, body, type: MERGE_PATCH, ...options })) as
-      | KubernetesObject
-      | undefined;
-  }
-
-  /** Writes our labels and the status on the Sandbox that was given for a claim. */
-  async function takeOver(
-    { metadata: { name, uid, labels, annotations } }: Workload,
-    claim: { uid: string },
-    status: StatusPatch,
-    signal?: AbortSignal,
-  ) {
-    const action = `take over "${name}"`;
-    await faultPoint('agent-sandbox.claim.given');
-    const given = await patch(
-      `${sandboxes}/${name}`,
-      merged({ metadata: { uid, labels, annotations } }, status),
-      action,
-      { signal },
-    );
-    await faultPoint('agent-sandbox.claim.taken');
-    if (given?.metadata.ownerReferences?.some((owner) => owner.uid === claim.uid)) return;
-    throw new CayError('conflict', `Cannot ${action}: it was given to another claim`);
-  }
-
-  /** Writes the status on the claim too: it reports the loss if the Sandbox is removed by hand. */
-  async function noteOnClaim(
-    { name, uid }: { name: string; uid: string },
-    status: StatusPatch,
-    action: string,
-    signal?: AbortSignal,
-  ) {
-    await patch(`${claims}/${name}`, merged({ metadata: { uid } }, status), action, {
-      allow: [404, 409],
-      signal,
-    });
   }
 
   const keepsFiles = (workload: Sandbox) => (workload.spec?.volumeClaimTemplates?.length ?? 0) > 0;
@@ -192,27 +148,7 @@ export function agentSandboxes(
       }
     },
 
-    claimed(claim, running) {
-      const name = isClaim(claim) ? claim.status?.sandbox?.name : undefined;
-      if (name === undefined) return undefined;
-      // The pod names its owner, so the Sandbox itself need not be read.
-      const ownerOf = ({ metadata }: Pod) =>
-        metadata.ownerReferences?.find((each) => each.kind === 'Sandbox' && each.name === name);
-      const pod = running.find(ownerOf);
-      const owner = pod && ownerOf(pod);
-      if (!owner) return undefined;
-      const { labels, annotations = {} } = claim.metadata;
-      const ours = Object.fromEntries(Object.entries(annotations).filter(([key]) => key.startsWith(OURS)));
-      const workload = { metadata: { name, uid: owner.uid, labels, annotations: ours } };
-      return {
-        workload,
-        pods: [pod],
-        takeOver: (status, { signal } = {}) =>
-          takeOver(workload, claim.metadata, statusPatch(status), signal),
-        settled: (status) =>
-          noteOnClaim(claim.metadata, statusPatch(status), `write the status of "${claim.metadata.name}"`),
-      };
-    },
+    claimed: (claim, running) => claimedSandbox(place, claim, running),
 
     async note(workload, status, { signal } = {}) {
       const { name, uid } = workload.metadata;
@@ -226,8 +162,8 @@ export function agentSandboxes(
         ...(keepsFiles(workload) && { spec: { operatingMode } }),
       };
       await Promise.all([
-        patch(`${isClaim(workload) ? claims : sandboxes}/${name}`, body, action, { signal }),
-        claim && noteOnClaim(claim, patched, action, signal),
+        patchObject(client, `${isClaim(workload) ? claims : sandboxes}/${name}`, body, { action, signal }),
+        claim && noteOnClaim(place, claim, patched, action, signal),
       ]);
     },
 
@@ -248,7 +184,8 @@ export function agentSandboxes(
       // The status may not have been written on the claim yet.
       const status = claim && !isClaim(workload) ? statusPatch(statusOf(workload)) : undefined;
       const body = { ...(status ? merged({ metadata: { uid } }, status) : { metadata: { uid } }), spec };
-      await patch(`${claim ? claims : sandboxes}/${name}`, body, `renew the lease of "${name}"`, {
+      await patchObject(client, `${claim ? claims : sandboxes}/${name}`, body, {
+        action: `renew the lease of "${name}"`,
         allow: [404, 409],
       });
     },
@@ -267,20 +204,6 @@ export function agentSandboxes(
         signal,
       });
       return true;
-    },
-  };
-}
-
-function merged(
-  { metadata }: { metadata: Partial<KubernetesObject['metadata']> },
-  status: StatusPatch,
-): { metadata: object } {
-  const { labels, annotations } = status.metadata;
-  return {
-    metadata: {
-      ...metadata,
-      labels: { ...metadata.labels, ...labels },
-      annotations: { ...metadata.annotations, ...annotations },
     },
   };
 }

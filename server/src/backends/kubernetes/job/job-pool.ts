@@ -76,8 +76,8 @@ export function jobPool(
   let timer: NodeJS.Timeout | undefined;
   let filling = false;
   let closed = false;
-  /** The failure that was told last: the same is not told again. */
-  let told: string | undefined;
+  /** The failure that was reported last: the same is not reported again. */
+  let reported: string | undefined;
 
   const isSpare = ({ metadata }: Job) => metadata.deletionTimestamp === undefined && !taken.has(metadata.uid);
   const isGood = (job: Job) =>
@@ -107,11 +107,11 @@ export function jobPool(
       const { usual, digest } = kept;
       const missing = Math.max(0, size - good.length - coming.size);
       await Promise.all(Array.from({ length: missing }, () => add(usual, digest)));
-      told = undefined;
+      reported = undefined;
     } catch (error) {
       const text = String(error);
-      if (text !== told) onError(error);
-      told = text;
+      if (text !== reported) onError(error);
+      reported = text;
       fillIn(AGAIN_MS);
     } finally {
       filling = false;

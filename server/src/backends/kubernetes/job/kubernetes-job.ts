@@ -32,7 +32,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
         return {
           workloads: kubernetesJobs(place, pool),
           prepare: (runtime) => pool?.keep(runtime) ?? Promise.resolve(),
-          strays: async () => (pool ? [] : unusedSpares(place)),
+          orphans: async () => (pool ? [] : unusedSpares(place)),
           renewShared: () => pool?.renew() ?? Promise.resolve(),
           close: () => pool?.close(),
         };

@@ -1,6 +1,6 @@
 import type { List, Job } from '../client/objects.ts';
 import type { Place } from '../pod-kind.ts';
-import type { Stray } from '../workloads/sweep.ts';
+import type { OrphanObject } from '../workloads/sweep.ts';
 import { spareSelector } from './job-pool.ts';
 
 /** The spares of a warm pool that the settings no longer ask for. */
@@ -8,7 +8,7 @@ export async function unusedSpares({
   client,
   namespace,
   installation,
-}: Pick<Place, 'client' | 'namespace' | 'installation'>): Promise<Stray[]> {
+}: Pick<Place, 'client' | 'namespace' | 'installation'>): Promise<OrphanObject[]> {
   const path = `/apis/batch/v1/namespaces/${namespace}/jobs`;
   const { items } = (await client.json('GET', path, {
     action: 'look for what was left behind',

@@ -75,7 +75,7 @@ export function guestLinks({
    * What keeps one guest from being reached directly keeps others as well: it is reported once, until one was
    * reached.
    */
-  let isTold = false;
+  let isReported = false;
 
   /** `starting` is waited for before each attempt, as long as there is one. */
   function waysTo(
@@ -97,10 +97,10 @@ export function guestLinks({
       dial,
       host,
       port: directPort,
-      onReached: () => (isTold = false),
+      onReached: () => (isReported = false),
       onRefused(cause) {
-        if (!isTold) onError(notDirectly(id, cause));
-        isTold = true;
+        if (!isReported) onError(notDirectly(id, cause));
+        isReported = true;
       },
     });
   }

@@ -134,7 +134,7 @@ export function failureOf(pod: Pod, restarts: number): Failure | undefined {
         `Its pod is ended by the cluster (${target.reason ?? 'disrupted'}): ${target.message ?? ''}`.trim(),
     };
   if (pod.metadata.deletionTimestamp !== undefined)
-    return { reason: 'removed_outside', message: 'Somebody else removes its pod' };
+    return { reason: 'removed_outside', message: 'Its pod is removed from outside' };
   const container = containerOf(pod);
   if (container?.state?.running && container.restartCount <= restarts) {
     // Of a node that does not answer any more the cluster only takes it back that its pods are ready: what

@@ -13,7 +13,7 @@ import type { KubernetesObject, List, Metadata } from '../client/objects.ts';
 import type { Workloads } from './workload.ts';
 
 /** An object without a sandbox. */
-export interface Stray extends Orphan {
+export interface OrphanObject extends Orphan {
   path: string;
   uid: string;
 }
@@ -24,7 +24,7 @@ export interface SweepContext {
   installation: string;
   workloads: Pick<Workloads, 'list'>;
   /** Objects that only this kind of backend makes, and that are not needed any more. */
-  others?(): Promise<Stray[]>;
+  others?(): Promise<OrphanObject[]>;
   onError(error: unknown): void;
 }
 
@@ -38,14 +38,14 @@ export async function sweep(
   { dryRun = false, signal }: CallScope & { dryRun?: boolean } = {},
 ): Promise<Orphan[]> {
   const { client, others, onError } = context;
-  const strays = [...(await unkept(context, signal)), ...((await others?.()) ?? [])];
-  for (const { name, path, uid } of dryRun ? [] : strays) {
+  const orphans = [...(await unkept(context, signal)), ...((await others?.()) ?? [])];
+  for (const { name, path, uid } of dryRun ? [] : orphans) {
     const body = { propagationPolicy: 'Background', preconditions: { uid } };
     await client
       .json('DELETE', path, { action: `remove "${name}"`, body, allow: [404, 409], signal })
       .catch(onError);
   }
-  return strays.map(({ kind, name }) => ({ kind, name }));
+  return orphans.map(({ kind, name }) => ({ kind, name }));
 }
 
 /**
@@ -72,8 +72,8 @@ export async function listOurs(
 async function unkept(
   { client, namespace, installation, workloads }: SweepContext,
   signal?: AbortSignal,
-): Promise<Stray[]> {
-  const candidates: (Stray & { owners: NonNullable<Metadata['ownerReferences']> })[] = [];
+): Promise<OrphanObject[]> {
+  const candidates: (OrphanObject & { owners: NonNullable<Metadata['ownerReferences']> })[] = [];
   for (const [resource, kind] of Object.entries(KEPT)) {
     const path = `/api/v1/namespaces/${namespace}/${resource}`;
     for (const { name, uid, ownerReferences: owners = [] } of await listOurs(client, path, {
@@ -111,14 +111,14 @@ async function unkept(
     }
   }
 
-  const strays: Stray[] = [];
-  for (const { owners, ...stray } of candidates) {
+  const orphans: OrphanObject[] = [];
+  for (const { owners, ...orphan } of candidates) {
     let kept = false;
     for (const owner of owners) {
       if (!known.has(owner.uid)) known.set(owner.uid, await isThere(owner));
       kept ||= known.get(owner.uid) === true;
     }
-    if (!kept) strays.push(stray);
+    if (!kept) orphans.push(orphan);
   }
-  return strays;
+  return orphans;
 }

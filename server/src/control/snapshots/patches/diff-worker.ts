@@ -15,7 +15,7 @@ try {
 }
 
 parentPort!.on('message', (job: DiffJob) => {
-  const tell = (answer: DiffAnswer) =>
+  const send = (answer: DiffAnswer) =>
     parentPort!.postMessage(answer, 'patch' in answer ? [answer.patch.buffer as ArrayBuffer] : []);
-  doDiffJob(job).then(tell, (error: unknown) => tell({ failure: String(error) }));
+  doDiffJob(job).then(send, (error: unknown) => send({ failure: String(error) }));
 });

@@ -14,8 +14,8 @@ import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { randomName } from '../../../lib/random-name.ts';
 import { decompressed } from './decompressed.ts';
-import { withTimeout } from '../../../lib/timeout.ts';
 import type { Flight, QuotaLedger } from '../../tenants/quota-ledger.ts';
+import { inTime, uploadsUnderWay } from './uploads-under-way.ts';
 
 export interface BuildFiles {
   has(project: string, digest: string): Promise<boolean>;
@@ -46,16 +46,12 @@ export interface BuildFilesOptions {
 const GIB = 1024 ** 3;
 const UNFINISHED = '.tmp';
 const TIMEOUT_MS = 3_600_000;
-/** How many uploads may run for one digest, and for one project. */
-const MOST_OF_DIGEST = 2;
-const MOST_OF_PROJECT = 8;
-
 export function buildFiles(directory: string, options: BuildFilesOptions = {}): BuildFiles {
   const { maxBytes = GIB, maxTotalBytes = 5 * GIB, timeoutMs = TIMEOUT_MS, quota } = options;
   const ofProject = (project: string) => join(directory, project);
   /** The archives of each project. */
   const kept = new Map<string, number>();
-  const underWay = new Map<string, string[]>();
+  const enter = uploadsUnderWay();
 
   /** Counts the archives that exist, and removes uploads that an earlier server did not finish. */
   function survey(): void {
@@ -75,35 +71,6 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
     if (!/^[0-9a-f]{64}$/.test(digest))
       throw new CayError('invalid_argument', `"${digest.slice(0, 80)}" is not a SHA-256 digest`);
     return join(ofProject(project), digest);
-  }
-
-  /** Counts an upload until the result is disposed of. */
-  function enter(project: string, digest: string): Disposable {
-    const all = underWay.get(project) ?? [];
-    const same = all.filter((other) => other === digest).length;
-    if (same >= MOST_OF_DIGEST || all.length >= MOST_OF_PROJECT) {
-      throw new CayError(
-        'resource_exhausted',
-        `${all.length} uploads of the project are under way, ${same} of them of these files`,
-        {
-          details: {
-            underWay: all.length,
-            limit: MOST_OF_PROJECT,
-            ofTheseFiles: same,
-            limitOfTheseFiles: MOST_OF_DIGEST,
-          },
-          hint: 'wait for one of them to end',
-        },
-      );
-    }
-    underWay.set(project, [...all, digest]);
-    return {
-      [Symbol.dispose]() {
-        const left = underWay.get(project)!;
-        left.splice(left.indexOf(digest), 1);
-        if (left.length === 0) underWay.delete(project);
-      },
-    };
   }
 
   async function write(
@@ -257,28 +224,5 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
     flight?.[Symbol.dispose]();
     await trim(project, path);
     return bytes;
-  }
-}
-
-/** Rejects `deadline_exceeded` when the sender is not done in time, however slowly it sends. */
-async function* inTime(
-  data: AsyncIterable<Uint8Array>,
-  deadlineMs: number,
-  allowedMs: number,
-): AsyncGenerator<Uint8Array, void, undefined> {
-  const late = () =>
-    new CayError('deadline_exceeded', `The upload took longer than ${Math.round(allowedMs / 1000)} s`);
-  const iterator = data[Symbol.asyncIterator]();
-  let ended = false;
-  try {
-    for (;;) {
-      const next = await withTimeout(iterator.next(), Math.max(1, deadlineMs - performance.now()), late);
-      ended = next.done === true;
-      if (next.done) return;
-      yield next.value;
-    }
-  } finally {
-    // Waiting for the source to end would take as long as the source does.
-    if (!ended) void Promise.resolve(iterator.return?.()).catch(() => {});
   }
 }

@@ -231,7 +231,7 @@ async function* exactly(
   if (left > 0) throw new CayError('conflict', 'A file became shorter while it was copied');
 }
 
-/** The entries of a tar stream that somebody else made. */
+/** The entries of a tar stream that a client sent. */
 async function* archived(
   stream: AsyncIterable<Uint8Array>,
   shown: string,
