@@ -1,5 +1,5 @@
 /** `E2B_DOMAIN` alone: everything by hosts below one domain, over TLS. */
-import { execFile, execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,6 +10,7 @@ import { memoryBackend } from '../../server/src/backends/memory/memory.ts';
 import type { Program } from '../../server/src/backends/memory/program.ts';
 import { serverLog } from '../../server/src/cli/lib/server-log.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
+import { ownCertificate } from '../support/own-certificate.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'cay-wildcard-'));
 const [keyFile, certFile] = [join(directory, 'key.pem'), join(directory, 'cert.pem')];
@@ -25,30 +26,7 @@ const bash: Program = ({ listen, signal }) => {
 };
 
 beforeAll(async () => {
-  execFileSync(
-    'openssl',
-    [
-      ...[
-        'req',
-        '-x509',
-        '-newkey',
-        'ec',
-        '-pkeyopt',
-        'ec_paramgen_curve:prime256v1',
-        '-nodes',
-        '-days',
-        '1',
-      ],
-      ...[
-        '-subj',
-        '/CN=sbx.localhost',
-        '-addext',
-        'subjectAltName=DNS:sbx.localhost,DNS:*.sbx.localhost,IP:127.0.0.1',
-      ],
-      ...['-keyout', keyFile, '-out', certFile],
-    ],
-    { stdio: 'ignore' },
-  );
+  ownCertificate({ keyFile, certFile }, ['sbx.localhost', '*.sbx.localhost']);
   server = await serve({
     backend: memoryBackend({ commands: { bash } }),
     dataDir: join(directory, 'data'),

@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { connect as connectHttp2, constants } from 'node:http2';
@@ -12,6 +11,7 @@ import { WebSocket } from 'ws';
 import { pino } from 'pino';
 import { memoryBackend } from '../../backends/memory/memory.ts';
 import { serve, type RunningServer } from '../../serve.ts';
+import { ownCertificate } from '../../../../test/support/own-certificate.ts';
 
 let directory: string;
 let server: RunningServer;
@@ -21,33 +21,7 @@ let address: { host: string; port: number; servername: string };
 beforeAll(async () => {
   directory = mkdtempSync(join(tmpdir(), 'cay-tls-'));
   const [keyFile, certFile] = [join(directory, 'key.pem'), join(directory, 'cert.pem')];
-  execFileSync(
-    'openssl',
-    [
-      ...[
-        'req',
-        '-x509',
-        '-newkey',
-        'ec',
-        '-pkeyopt',
-        'ec_paramgen_curve:prime256v1',
-        '-nodes',
-        '-days',
-        '1',
-      ],
-      ...[
-        '-subj',
-        '/CN=localhost',
-        '-addext',
-        'subjectAltName=DNS:localhost,IP:127.0.0.1',
-        '-keyout',
-        keyFile,
-        '-out',
-        certFile,
-      ],
-    ],
-    { stdio: 'ignore' },
-  );
+  ownCertificate({ keyFile, certFile }, ['localhost']);
   ca = readFileSync(certFile);
   server = await serve({
     backend: memoryBackend(),

@@ -1,22 +1,11 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { ACCESS_TOKEN } from '../../control/events/redact.ts';
+import { HOP_BY_HOP } from '../../lib/hop-by-hop.ts';
 import type { PreviewAddress } from './preview-address.ts';
 import { TOKEN_QUERY } from '../../control/tenants/preview-tokens.ts';
 import { TOKEN_HEADER, withoutOurCookies } from './preview-token.ts';
 
-/** Hop-by-hop headers, which a proxy does not forward. */
-const HOP_BY_HOP = new Set([
-  'connection',
-  'keep-alive',
-  'proxy-authenticate',
-  'proxy-authorization',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-]);
 /**
  * Headers that frame or route a message. They are forwarded even if `Connection` names them: without them a
  * body could be read as a request.

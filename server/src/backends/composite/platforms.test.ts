@@ -13,24 +13,11 @@ const spec = (input: SandboxSpecInput = {}) => SandboxSpecSchema.parse(input);
 const at = (name: string, backend: Backend): PlatformSource => ({ name, open: async () => backend });
 
 /** The backend without its verbs beyond the contract's core, as some are. */
-function plain({
-  name,
-  capabilities,
-  validate,
-  ensure,
-  observe,
-  list,
-  watch,
-  connect,
-  stats,
-  stop,
-  remove,
-  close,
-}: Backend): Backend {
-  const ability = () => undefined;
-  return {
+function plain(backend: Backend): Backend {
+  const { name, capabilities, validate, ensure, observe, list, watch, connect, stats, stop, remove, close } =
+    backend;
+  const core = {
     name,
-    ability,
     capabilities,
     validate,
     ensure,
@@ -43,6 +30,7 @@ function plain({
     remove,
     close,
   };
+  return { ...core, ability: () => undefined };
 }
 
 /** A backend that does not answer as long as `away` is set. */

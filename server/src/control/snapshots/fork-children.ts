@@ -1,6 +1,7 @@
 /** The children of a fork: recorded together, made together, and undone together if one cannot be made. */
 import { CayError, SandboxNameSchema, type Fork } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
+import { pick } from '../../lib/pick.ts';
 import type { Transaction } from '../../records/records.ts';
 import type { ForkRow } from '../../records/tables/forks.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
@@ -109,7 +110,7 @@ export function openForkChildren({
       const memory = start && snapshot.memory && request.memory !== false;
       const children = Array.from({ length: request.count }, (_, index) =>
         newSandboxRow({
-          ...inherited(parent),
+          ...pick(parent, INHERITED),
           name: request.namePrefix === undefined ? null : childName(request.namePrefix, index + 1),
           labels: { ...parent.labels, ...request.labels },
           createdAtMs: clock.now(),
@@ -176,35 +177,20 @@ export function openForkChildren({
 }
 
 /** What a child has from its parent. */
-function inherited({
-  project,
-  backend,
-  spec,
-  ports,
-  timeoutMs,
-  onTimeout,
-  idle,
-  retention,
-  onBoot,
-  network,
-  networks,
-  templateNetwork,
-}: SandboxRow) {
-  return {
-    project,
-    backend,
-    spec,
-    ports,
-    timeoutMs,
-    onTimeout,
-    idle,
-    retention,
-    onBoot,
-    network,
-    networks,
-    templateNetwork,
-  };
-}
+const INHERITED = [
+  'project',
+  'backend',
+  'spec',
+  'ports',
+  'timeoutMs',
+  'onTimeout',
+  'idle',
+  'retention',
+  'onBoot',
+  'network',
+  'networks',
+  'templateNetwork',
+] as const satisfies readonly (keyof SandboxRow)[];
 
 /** Throws `invalid_argument` if the prefix makes no valid name. */
 export function childName(prefix: string, index: number): string {

@@ -3,6 +3,7 @@
  * changed if secrets go on it, forwarded, recorded.
  */
 import type { Duplex } from 'node:stream';
+import { HOP_BY_HOP } from '../../lib/hop-by-hop.ts';
 import type { OpenAttempt } from '../attempts.ts';
 import type { Direction } from '../carrier/budget.ts';
 import type { Denial } from '../carrier/denial.ts';
@@ -54,19 +55,7 @@ export interface HttpConnection {
 }
 
 /** Headers that are about one connection, and so are not forwarded. */
-const HOP_BY_HOP = new Set([
-  'connection',
-  'keep-alive',
-  'proxy-authenticate',
-  'proxy-authorization',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-  'expect',
-  'http2-settings',
-]);
+const NOT_FORWARDED = new Set([...HOP_BY_HOP, 'expect', 'http2-settings']);
 
 /** Pairs of the flat list that Node gives, without those of the connection. */
 export function endToEnd(raw: readonly string[]): Header[] {
@@ -81,6 +70,6 @@ export function endToEnd(raw: readonly string[]): Header[] {
   for (const kept of ['host', 'content-length', 'authorization']) named.delete(kept);
   return pairs.filter(([name]) => {
     const lower = name.toLowerCase();
-    return !HOP_BY_HOP.has(lower) && !named.has(lower);
+    return !NOT_FORWARDED.has(lower) && !named.has(lower);
   });
 }

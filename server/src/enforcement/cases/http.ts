@@ -10,6 +10,7 @@ import {
   type CaseWorld,
   type EnforcementCase,
   open,
+  type Outcome,
   skipped,
   works,
 } from '../enforcement-case.ts';
@@ -53,37 +54,23 @@ function readFor(end: Duplex, ms: number): Promise<string> {
 
 const first = (said: string) => said.split('\r\n')[0]!.slice(0, 80);
 
-/** `bytes` get the word that must not arrive, and the Host that may. */
-const refused = (
-  id: string,
-  title: string,
-  bytes: (word: string, host: string) => readonly (string | Buffer)[],
-  name = NAME,
-): EnforcementCase => ({
-  id: `http.${id}`,
-  title,
-  async run(world) {
-    if (!world.carries) return skipped('this server carries nothing out');
-    const word = world.target.word();
-    const said = await exchange(world, name, bytes(word, `${name}:${world.target.port}`));
-    return world.target.saw(`/${word}`) ? open(`the target got it (${first(said)})`) : blocked(first(said));
-  },
-});
-const allowed = (
-  id: string,
-  title: string,
-  bytes: (word: string, host: string) => readonly string[],
-  name = NAME,
-): EnforcementCase => ({
-  id: `http.${id}`,
-  title,
-  async run(world) {
-    if (!world.carries) return skipped('this server carries nothing out');
-    const word = world.target.word();
-    const said = await exchange(world, name, bytes(word, `${name}:${world.target.port}`));
-    return world.target.saw(`/${word}`) ? works(first(said)) : broken(first(said));
-  },
-});
+type Bytes = (word: string, host: string) => readonly (string | Buffer)[];
+
+/** A case that sends `bytes`, which get the word to look for and the Host that is allowed. */
+const tried =
+  (verdict: (arrived: boolean, said: string) => Outcome) =>
+  (id: string, title: string, bytes: Bytes, name = NAME): EnforcementCase => ({
+    id: `http.${id}`,
+    title,
+    async run(world) {
+      if (!world.carries) return skipped('this server carries nothing out');
+      const word = world.target.word();
+      const said = await exchange(world, name, bytes(word, `${name}:${world.target.port}`));
+      return verdict(world.target.saw(`/${word}`), first(said));
+    },
+  });
+const refused = tried((arrived, said) => (arrived ? open(`the target got it (${said})`) : blocked(said)));
+const allowed = tried((arrived, said) => (arrived ? works(said) : broken(said)));
 
 const OTHER = 'other.report.example';
 const get = (path: string, host: string, more = '') => `GET ${path} HTTP/1.1\r\nHost: ${host}\r\n${more}\r\n`;

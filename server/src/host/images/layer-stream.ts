@@ -1,8 +1,9 @@
 /** The archive in a layer: decompressed by what it is, counted, and checked against its digest at its end. */
 import { createHash } from 'node:crypto';
-import { Readable, type Transform } from 'node:stream';
+import type { Transform } from 'node:stream';
 import { constants, createGunzip, createZstdDecompress } from 'node:zlib';
 import { CayError } from '@cay/sdk/protocol';
+import { throughTransform } from '../../lib/through-transform.ts';
 
 export interface LayerStreamOptions {
   /** The digest of the archive. Absent: it is not known. */
@@ -69,7 +70,7 @@ export async function* decompressed(
   const transform = transformFor(head);
   if (!transform) return yield* whole();
   try {
-    yield* through(whole(), transform);
+    yield* throughTransform(whole(), transform, { highWaterMark: CHUNK });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (!code?.startsWith('Z_') && !code?.startsWith('ZSTD_')) throw error;
@@ -85,19 +86,4 @@ function transformFor(head: Buffer): Transform | undefined {
       params: { [constants.ZSTD_d_windowLogMax]: WINDOW_LOG },
     });
   return undefined;
-}
-
-async function* through(
-  content: AsyncIterable<Uint8Array>,
-  transform: Transform,
-): AsyncGenerator<Uint8Array, void, undefined> {
-  const source = Readable.from(content, { objectMode: false, highWaterMark: CHUNK });
-  source.on('error', (error) => transform.destroy(error));
-  source.pipe(transform);
-  try {
-    yield* transform as AsyncIterable<Buffer>;
-  } finally {
-    source.destroy();
-    transform.destroy();
-  }
 }

@@ -2,7 +2,8 @@
  * Reading and passing on tar archives entry by entry, byte for byte. Names are latin1 strings, one character a
  * byte, because names of files need not be UTF-8. Input is untrusted; nothing is held beyond the bound.
  */
-import { TruncatedError, type ByteReader } from '../byte-reader.ts';
+import type { ByteReader } from '../byte-reader.ts';
+import { entryContent, take } from './entry-content.ts';
 import { BLOCK, paddingOf } from './header.ts';
 
 export interface RawEntry {
@@ -53,15 +54,7 @@ export async function* rawEntries(
     }
     head.push(block);
     const sizeBytes = WITH_CONTENT.has(letter) ? (decimal(records.get('size')) ?? declared) : 0;
-    let left = sizeBytes;
-    async function* content(): AsyncGenerator<Uint8Array, void, undefined> {
-      while (left > 0) {
-        const part = await reader.some(left);
-        if (part.length === 0) throw new TruncatedError();
-        left -= part.length;
-        yield part;
-      }
-    }
+    const { content, skip } = entryContent(reader, sizeBytes);
     yield {
       name: normal(records.get('path') ?? shortName(block)),
       letter: letter === '\0' ? '0' : letter,
@@ -73,10 +66,9 @@ export async function* rawEntries(
       modifiedAtMs: Number(records.get('mtime') ?? numberAt(block, 136, 12)) * 1000,
       head: Buffer.concat(head),
       records,
-      content: content(),
+      content,
     };
-    for await (const _ of content());
-    await take(reader, paddingOf(sizeBytes));
+    await skip();
     head = [];
     records = new Map();
   }
@@ -181,9 +173,3 @@ function untilZero(bytes: Buffer): string {
 }
 
 const normal = (name: string) => name.replace(/^(\.?\/+)+|^\.$|\/+$/g, '');
-
-async function take(reader: ByteReader, length: number): Promise<Buffer> {
-  const bytes = await reader.exactly(length);
-  if (bytes.length < length) throw new TruncatedError();
-  return bytes;
-}

@@ -1,5 +1,6 @@
 /** Reading tar streams: ustar, pax and GNU long names. Input is untrusted; nothing is held beyond the bound. */
-import { type ByteReader, TruncatedError } from '../byte-reader.ts';
+import type { ByteReader } from '../byte-reader.ts';
+import { entryContent, take } from './entry-content.ts';
 import {
   BLOCK,
   decodeHeader,
@@ -43,19 +44,10 @@ export async function* readTar(
     }
     // A link or a directory has no content, whatever its header says.
     const sizeBytes = entry.type === 'file' || entry.type === 'other' ? entry.sizeBytes : 0;
-    let left = sizeBytes;
-    async function* content(): AsyncGenerator<Uint8Array, void, undefined> {
-      while (left > 0) {
-        const part = await reader.some(left);
-        if (part.length === 0) throw new TruncatedError();
-        left -= part.length;
-        yield part;
-      }
-    }
-    yield { ...entry, sizeBytes, extended, content: content() };
+    const { content, skip } = entryContent(reader, sizeBytes);
+    yield { ...entry, sizeBytes, extended, content };
     extended = {};
-    for await (const _ of content());
-    await take(reader, paddingOf(sizeBytes));
+    await skip();
   }
 }
 
@@ -65,10 +57,4 @@ function recordsOf(letter: string, body: Buffer): Extended {
   if (letter === 'K') return { linkpath: textAt(body, 0, body.length) };
   // Global records say nothing that matters here.
   return {};
-}
-
-async function take(reader: ByteReader, length: number): Promise<Buffer> {
-  const bytes = await reader.exactly(length);
-  if (bytes.length < length) throw new TruncatedError();
-  return bytes;
 }

@@ -1,5 +1,6 @@
 /** Rows of the table `snapshots`, and how they are stored. */
 import type { NetworkPolicy, SandboxId, SandboxSpec, Snapshot, SnapshotId } from '@cay/sdk/protocol';
+import { pick } from '../../lib/pick.ts';
 
 /**
  * - `taking`: it may exist or not; no client has seen its id.
@@ -93,40 +94,29 @@ export const SNAPSHOT_COLUMNS = {
   templateNetwork: 'template_network',
 } as const satisfies Record<keyof SnapshotRow, string>;
 
+/** What is shown as it is recorded. */
+const SHOWN = [
+  'id',
+  'sandbox',
+  'project',
+  'parent',
+  'name',
+  'turn',
+  'cause',
+  'labels',
+  'memory',
+  'runtime',
+  'quiet',
+  'createdAtMs',
+] as const satisfies readonly (keyof SnapshotRow & keyof Snapshot)[];
+
 export function showSnapshot(row: SnapshotRow): Snapshot {
-  const {
-    id,
-    sandbox,
-    project,
-    parent,
-    name,
-    turn,
-    cause,
-    labels,
-    memory,
-    runtime,
-    quiet,
-    here,
-    createdAtMs,
-    fileBytes,
-    memoryBytes,
-  } = row;
+  const { spec, here, fileBytes, memoryBytes } = row;
   return {
-    id,
-    sandbox,
-    project,
-    parent,
-    name,
-    turn,
-    cause,
-    labels,
-    memory,
-    runtime,
-    template: row.spec.template,
-    quiet,
+    ...pick(row, SHOWN),
+    template: spec.template,
     archived: !here,
     bytes: fileBytes === null && memoryBytes === null ? null : (fileBytes ?? 0) + (memoryBytes ?? 0),
-    createdAtMs,
   };
 }
 
