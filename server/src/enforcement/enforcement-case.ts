@@ -4,6 +4,27 @@
  * A case is tried from inside a real sandbox, by a program that the server puts there, and is judged outside: by
  * what the target saw. `blocked` and `works` are as they have to be, `open` is a wall that does not hold, `broken`
  * is something allowed that does not work, and `skipped` was not tried.
+ *
+ * *Who calls.* `run-report.ts` runs every case of `cases/` once for each report, in their order.
+ *
+ * *Concurrency.* One case at a time in one sandbox: a case may end processes, fill the disk and change the policy
+ * (`network.during`), and leaves the sandbox usable for the next.
+ *
+ * *Errors.* A case that rejects is tried once more, and then recorded as `broken` with the message. A program that was ended by what it tried
+ * is no error: the next question to the prober starts another.
+ *
+ * *Cost.* A report has some two hundred cases and should take seconds: a case waits no longer than about two.
+ *
+ *     const kmsg: EnforcementCase = {
+ *       id: 'kernel.kmsg',
+ *       title: 'reading the log of the kernel',
+ *       async run({ probe }) {
+ *         const said = await probe.attempt('read /dev/kmsg');    // words of guest/src/probe
+ *         return said === 'read' ? open('it was read') : blocked(said);
+ *       },
+ *     };
+ *
+ * A case goes into the file of its subject, and that file's list is what `run-report.ts` reads.
  */
 import type { EnforcementCase as CaseRecord, NetworkPolicy, SandboxId } from '@cay/sdk/protocol';
 import type { Prober } from './prober.ts';

@@ -28,6 +28,8 @@ export interface StoreCallOptions {
  * the new one. A `get` that has started reads the object that it found to its end, even if it is replaced or
  * removed meanwhile; or it rejects `conflict`, where a driver reads large objects by several requests. Of two concurrent puts of one name the one that finishes last wins, whole.
  *
+ * **Concurrency.** Any calls may run at once, also on one name, and from several servers that share a store.
+ *
  * **Crashes.** After a crash during `put` the old object, or the absence of one, is unchanged. The driver
  * removes partial uploads when it is opened next; where several servers share a store, those that are a day old.
  *

@@ -25,12 +25,26 @@ export interface VolumeWish extends CallScope {
 /**
  * Keeps volumes: directories that outlive sandboxes, and that a spec mounts by their id.
  *
- * The control plane chooses ids, and knows names, projects and which sandbox mounts what. It never runs two verbs
+ * **Terms.** A volume with `readOnly` is a *snapshot* of another: it never changes. Without it, one made `from`
+ * another is a *clone*, which begins with its content.
+ *
+ * **Who calls.** The control plane alone: once for each verb of a client, and `listVolumes` at startup and every
+ * minute. The control plane chooses ids, and knows names, projects and which sandbox mounts what. It never runs two verbs
  * on one volume at the same time. Every verb is idempotent and survives a crash: a volume that was being made is
  * absent afterwards, one that was being removed is removed.
  *
  * What happens to a sandbox (stop, rollback, fork, snapshot, hibernation) leaves its volumes alone. A mounted
  * volume shows what others write to it: at once on a shared kernel, and at the next open or read on gVisor.
+ *
+ * **Concurrency.** Verbs on different volumes run side by side, with starts of sandboxes that mount them.
+ *
+ * **Cost.** Where the storage copies instantly a clone takes milliseconds, elsewhere the time to copy all of it.
+ *
+ *     const volumes = backend.ability('volumes');
+ *     await volumes.createVolume(id, { project, sizeBytes: 1 << 30 });
+ *     await backend.ensure(sandbox, { ...spec, mounts: [{ type: 'volume', volume: id, path: '/data' }] });
+ *     await volumes.createVolume(copy, { project, sizeBytes: null, from: id });
+ *     await volumes.removeVolume(id);                          // failed_precondition while it is mounted
  */
 export interface VolumeKeeping {
   /**

@@ -18,6 +18,9 @@
  * **In flight.** A call counts as a command that a client waits for: a pause and a turn wait for it, as long
  * as they wait for commands. A rollback is refused (`details.reason` is `tools_in_flight`) unless it is forced.
  *
+ * **Concurrency.** Any number of calls of one sandbox run at once, on files that they share: the order of two that
+ * change the same file is that of the guest.
+ *
  * **Errors.** A tool that cannot do what was asked is a result with `isError`. Verbs reject only where there is
  * no tool call at all: `not_found` for a sandbox or tool, `invalid_argument` for an input that the schema
  * refuses, `conflict` for a `toolCallId` that was used for another call, `unsupported` where the backend has

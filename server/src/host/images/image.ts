@@ -17,8 +17,11 @@
  * **Who calls it, how often.** The local backend: `find` and `prepare` when a sandbox is made, the others for
  * `cay image`. `find` reads memory. `prepare` of an image that is there reads memory and lists trees.
  *
+ * **Cost.** A pull costs the network and one unpacking of each layer that is not there; a second image with the same
+ * layers costs a manifest.
+ *
  * **Concurrency.** Any verbs may run at once. Two pulls of one image are one pull, and two images that share
- * layers fetch and unpack each of them once. A pull ends when nobody waits for it any more.
+ * layers fetch and unpack each of them once. A pull ends when no caller waits for it any more.
  *
  * **Crashes.** The record of an image is written before its first layer is fetched, and says that it is not
  * whole until its last tree is committed. After a crash between any two steps the next pull goes on with the

@@ -42,6 +42,9 @@ export interface PrepareOptions {
  * are on the path of creating and forking a sandbox: where `capabilities.instant` is true they take
  * milliseconds, whatever the size of the tree.
  *
+ * **Cost.** A copy costs one operation of the filesystem and one record, a symlink. `changes` costs what
+ * `capabilities.incremental` says, `usage` may cost a walk of the whole tree.
+ *
  * **Concurrency.** Any verbs may run at once. Verbs on the same tree are queued in the order of calls. A
  * `prepare` waits for a parent that is still being committed. A `remove` waits for comparisons that read the
  * tree. One process at a time opens a directory.

@@ -16,6 +16,14 @@
  *
  * **Concurrency and crashes.** Verbs on one volume run one after the other. Each records what it is about to make,
  * and can be repeated; a store that opens undoes what was being made and finishes what was being removed.
+ *
+ * **Errors.** Those of `backends/abilities/volumes.ts`, which this carries out on the local backend.
+ *
+ *     const volumes = await openVolumeStore({ dir, trees, ids, guestBinary });
+ *     const data = await volumes.create('vol_1', { sizeBytes: 1 << 30 });
+ *     const source = await volumes.path(data);                 // what `on-tree` mounts
+ *     await volumes.create('vol_2', { sizeBytes: null, from: 'vol_1', readOnly: true });
+ *     await volumes.remove('vol_1');                           // its tree stays until the snapshot has gone
  */
 import type { VolumeId } from '@cay/sdk/protocol';
 

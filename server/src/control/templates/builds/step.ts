@@ -8,6 +8,25 @@
  *
  * A *key* stands for a stage up to a step: the hash of the key before it and of what the step depends on. A step
  * whose key is known is not run again: its snapshot and its state are taken.
+ *
+ * **Who calls.** `run-stage.ts`, once for each step of a build: `key` first, and `run` only if no snapshot has it.
+ *
+ * **Concurrency.** The steps of a stage run one after the other; stages of one build may run in any order that their
+ * sources allow.
+ *
+ * **Errors.** A step rejects with `details` that say which command failed and how it ended; the build records them.
+ *
+ * **Cost.** A step that asks for `guest()` costs a sandbox for the stage once, and a snapshot of its own.
+ *
+ *     const workdir = (path: string): Step<State> => ({
+ *       shown: `WORKDIR ${path}`,
+ *       touches: true,
+ *       key: async () => path,
+ *       async run(state, inside) {
+ *         await (await inside.guest()).files('root').mkdir(path);
+ *         return { ...state, workdir: path };
+ *       },
+ *     });
  */
 import type { SnapshotId } from '@cay/sdk/protocol';
 import type { Guest } from '../../../guest/guest.ts';
