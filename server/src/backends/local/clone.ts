@@ -48,10 +48,10 @@ export async function clone(engine: Engine, id: SandboxId, request: CloneRequest
     return start ? ensure(engine, id, spec, request) : observationOf(there);
   }
   if (there) await removeSandbox(engine, there);
-  return start ? cloneRunning(engine, id, request) : cloneResting(engine, id, request);
+  return start ? cloneRunning(engine, id, request) : cloneStopped(engine, id, request);
 }
 
-async function cloneResting(engine: Engine, id: SandboxId, request: CloneRequest): Promise<Observation> {
+async function cloneStopped(engine: Engine, id: SandboxId, request: CloneRequest): Promise<Observation> {
   const { resources, records } = engine;
   const { spec, snapshot } = request;
   const tree = newName.instance();
@@ -89,15 +89,15 @@ async function cloneRunning(engine: Engine, id: SandboxId, request: CloneRequest
   try {
     const { from, facts } = await engine.snapshotQueue.run(snapshot, async () => {
       const kept = await requireClonable(engine, request);
-      const resting = recordOf(id, tree, kept, request);
+      const unstarted = recordOf(id, tree, kept, request);
       const planned = await plan(
         engine,
-        { ...spec, runtime: resting.runtime },
-        { on: resting, hostname: hostnameOf(resting) },
+        { ...spec, runtime: unstarted.runtime },
+        { on: unstarted, hostname: hostnameOf(unstarted) },
       );
       hold.add(planned.name);
-      if (resting.memory) hold.add(resting.memory.image);
-      record = { ...resting, phase: 'starting', instance: planned.name };
+      if (unstarted.memory) hold.add(unstarted.memory.image);
+      record = { ...unstarted, phase: 'starting', instance: planned.name };
       await save(engine, record, { undoable: true });
       return { from: kept, facts: planned };
     });
