@@ -1,10 +1,13 @@
 #!/usr/bin/env node
 // The command line of the npm package. It needs Node.js 24; with an older one it uses the one that comes along.
 import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 
-const MAIN = new URL('../dist/main.js', import.meta.url);
+// In a clone that has built no package the sources run as they are.
+const BUILT = new URL('../dist/main.js', import.meta.url);
+const MAIN = existsSync(BUILT) ? BUILT : new URL('../src/main.ts', import.meta.url);
 const NEEDED = 24;
 
 if (Number(process.versions.node.split('.')[0]) >= NEEDED) await import(MAIN.href);

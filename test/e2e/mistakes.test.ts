@@ -182,7 +182,21 @@ describe('projects and quotas', () => {
     const { key } = await cay.json<{ key: Key }>('key', 'create', 'second', '--role', 'admin');
     expect(key.role).toBe('admin');
     expect((await cay.run('key', 'create', 'third', '--role', 'king')).code).toBe(64);
+    // By name, since a name that is taken for an unknown id would leave the key as it is.
+    expect(await cay.run('key', 'rm', 'second', 'nobody')).toMatchObject({
+      code: 66,
+      stdout: 'second\n',
+      stderr: said('Key "nobody" does not exist'),
+    });
+    expect((await cay.json<Key[]>('key', 'ls')).some(({ name }) => name === 'second')).toBe(false);
   });
+
+  it.each(['template', 'volume', 'webhook', 'secret', 'snapshot', 'bucket'])(
+    '"%s rm" of what does not exist says so',
+    async (verb) => {
+      expect(await cay.run(verb, 'rm', 'nope')).toMatchObject({ code: 66, stdout: '', stderr: said(`cay ${verb} ls`) });
+    },
+  );
 });
 
 describe('events', () => {

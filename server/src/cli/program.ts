@@ -1,7 +1,14 @@
 /** The command line as a tree. One verb's file is read when only that verb is needed. */
 import { Command, CommanderError } from 'commander';
 import { closest } from './lib/closest.ts';
-import { exitCodeOf, reportFailure, reportFailuresAsJson, usageError } from './lib/failure.ts';
+import {
+  exitCodeOf,
+  reportFailure,
+  reportFailuresAsJson,
+  reportFailuresOf,
+  usageError,
+  type VerbInUse,
+} from './lib/failure.ts';
 import { hoistOptions } from './lib/hoist-options.ts';
 import { insteadOfFlag, insteadOfVerb } from './lib/instead.ts';
 import type { Composition, Verb } from './verb.ts';
@@ -104,12 +111,21 @@ export async function loadProgram(
       'after',
       '\n"cay help VERB" shows the flags of a verb. Start with:\n  cay run -- python3 -c \'print(6 * 7)\'',
     )
-    .hook('preAction', (_, action) => reportFailuresAsJson(action.opts<{ json?: boolean }>().json === true));
+    .hook('preAction', (_, action) => {
+      reportFailuresAsJson(action.opts<{ json?: boolean }>().json === true);
+      reportFailuresOf(inUse(action));
+    });
   for (const name of names) {
     if (HEADINGS[name]) program.commandsGroup(HEADINGS[name]);
     (await VERBS[name]())(program, composition);
   }
   return program;
+}
+
+function inUse(action: Command): VerbInUse {
+  const names: string[] = [];
+  for (let at: Command | null = action; at?.parent; at = at.parent) names.unshift(at.name());
+  return { path: names.join(' '), flags: action.options.flatMap(({ long }) => long ?? []) };
 }
 
 function isVerb(name: string | undefined): name is VerbName {
@@ -167,7 +183,11 @@ function usageOf(
   args: readonly string[],
   program: Command | undefined,
 ): Error {
-  const text = message.replace(/^error: /, '').replace(/\.$/, '');
+  const text = message
+    .replace(/^error: /, '')
+    .replace(/\.$/, '')
+    .replace(/^command-argument value ('.*') is invalid for argument '(.*?)'\. /s, "$2 cannot be $1: ")
+    .replace(/^option '(?:-\w, )?(--[\w-]+)[^']*' argument ('.*') is invalid\. /s, '$1 cannot be $2: ');
   const sentence = text.charAt(0).toUpperCase() + text.slice(1);
   const flag = code === 'commander.unknownOption' ? /'([^']+)'/.exec(message)?.[1] : undefined;
   const [verb, sub] = args;

@@ -22,8 +22,16 @@ describe('inCliWords()', () => {
     expect(words('invalid_argument', details).message).toBe(message);
   });
 
-  it('leaves fields that have no flag as they are', () => {
-    expect(words('invalid_argument', issue('something.else')).message).toBe('As the API has it');
+  it('names fields that have no flag, without where the API has them', () => {
+    expect(words('invalid_argument', issue('something.else')).message).toBe(
+      'The something.else is not valid: must be nice',
+    );
+  });
+
+  it('names no flag that the verb does not have', () => {
+    const error = new CayError('invalid_argument', 'As the API has it', { details: issue('name') });
+    expect(inCliWords(error, ['--size']).message).toBe('The name is not valid: must be nice');
+    expect(inCliWords(error, ['--name']).message).toBe('--name is not valid: must be nice');
   });
 
   it('writes limits and quotas as sizes', () => {

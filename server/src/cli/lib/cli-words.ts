@@ -80,11 +80,11 @@ interface Words {
   hint?: string;
 }
 
-/** The same failure for a reader of the command line. */
-export function inCliWords(error: unknown): CayError {
+/** The same failure for a reader of the command line. `flags` are those that the verb has; absent means all. */
+export function inCliWords(error: unknown, flags?: readonly string[]): CayError {
   const known = isCayError(error) ? error : unexpected(error);
   const words =
-    issueWords(known) ??
+    issueWords(known, flags) ??
     limitWords(known) ??
     quotaWords(known) ??
     stateWords(known) ??
@@ -127,15 +127,17 @@ interface Issue {
 }
 
 /** A field that the API's schema refuses. */
-function issueWords({ code, details }: CayError): Words | undefined {
+function issueWords({ code, details }: CayError, flags?: readonly string[]): Words | undefined {
   if (code !== 'invalid_argument') return undefined;
   const issues = details['issues'];
   const [first] = Array.isArray(issues) ? (issues as Issue[]) : [];
   const path = first?.path ?? (Array.isArray(details['path']) ? details['path'].join('.') : undefined);
   if (path === undefined) return undefined;
   const flag = flagOf(path);
-  if (!flag) return undefined;
-  const [name, kind] = flag;
+  if (!flag) return first && path !== '' ? { message: `The ${path} is not valid: ${first.message}` } : undefined;
+  const [long, kind] = flag;
+  // A verb without that flag takes the value as an argument.
+  const name = flags === undefined || flags.includes(long) ? long : `The ${long.slice(2)}`;
   if (first?.code === 'too_small' && first.minimum !== undefined && kind !== 'text')
     return { message: `${name} must be at least ${valueText(first.minimum, kind)}` };
   if (first?.code === 'too_big' && first.maximum !== undefined && kind !== 'text')

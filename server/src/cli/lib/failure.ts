@@ -1,6 +1,7 @@
 /** How a verb fails: one line with the failure, one with what to do about it, and an exit code. */
 import { CayError, ERRORS, isCayError } from '@cay/sdk/client';
 import { inCliWords } from './cli-words.ts';
+import { hintFor } from './hint-for.ts';
 import { errorColour, note, printable } from './output.ts';
 
 /**
@@ -9,6 +10,19 @@ import { errorColour, note, printable } from './output.ts';
 const CANNOT_RUN = 125;
 
 let asJson = false;
+let verb: VerbInUse = { path: '', flags: [] };
+
+/** The verb that runs: errors name only flags that it has, and its help where nothing else can be said. */
+export interface VerbInUse {
+  /** Such as `volume create`. */
+  path: string;
+  /** Such as `--name`. */
+  flags: readonly string[];
+}
+
+export function reportFailuresOf(inUse: VerbInUse): void {
+  verb = inUse;
+}
 
 /** From here on failures are reported as JSON, as results are with `--json`. */
 export function reportFailuresAsJson(json: boolean): void {
@@ -16,11 +30,19 @@ export function reportFailuresAsJson(json: boolean): void {
 }
 
 export function reportFailure(error: unknown): void {
-  const known = inCliWords(error);
+  const known = withSomeHint(inCliWords(error, verb.flags));
   if (asJson) return note(JSON.stringify({ error: known.toWire() }));
   note(`${errorColour.red('error:')} ${printable(known.message)}`);
   if (known.hint !== undefined) note(`${errorColour.cyan('hint:')} ${printable(known.hint)}`);
   if (!isCayError(error) && process.env['CAY_DEBUG'] && error instanceof Error) note(error.stack ?? '');
+}
+
+/** Every failure says what to do next. */
+function withSomeHint(known: CayError): CayError {
+  if (known.hint !== undefined) return known;
+  const { code, message, details } = known;
+  const hint = hintFor(known, verb.path);
+  return new CayError(code, message, { details, hint, cause: known.cause ?? known });
 }
 
 export function exitCodeOf(error: unknown): number {

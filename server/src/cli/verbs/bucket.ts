@@ -3,6 +3,7 @@ import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { usageError } from '../lib/failure.ts';
 import { note, print, printJson, printable, table } from '../lib/output.ts';
+import { existsAt, removeEach } from '../lib/remove-each.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge, formatBytes } from '../lib/units.ts';
 import { withServer } from '../lib/with-server.ts';
@@ -113,11 +114,15 @@ export const bucketVerb: Verb = (program, composition) => {
       .description('forget buckets; their objects stay')
       .argument('<name...>', 'their names'),
   ).action(async (names: string[], options: CommonOptions) => {
-    for (const name of names) {
-      await openClient(options).transport.request('DELETE', `/v1/buckets/${encodeURIComponent(name)}`);
-      if (options.json) printJson({ bucket: name });
-      else print(name);
-    }
+    const { transport } = openClient(options);
+    const pathOf = (name: string) => `/v1/buckets/${encodeURIComponent(name)}`;
+    await removeEach(names, options, {
+      kind: 'Bucket',
+      list: 'cay bucket ls',
+      field: 'bucket',
+      find: existsAt((name) => transport.json('GET', pathOf(name))),
+      remove: (name) => transport.request('DELETE', pathOf(name)),
+    });
   });
 
   withCommonOptions(

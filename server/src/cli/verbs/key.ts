@@ -2,8 +2,10 @@ import type { CreatedKey, Key } from '@cay/sdk/client';
 import { Option } from 'commander';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
+import { usageError } from '../lib/failure.ts';
 import { colour, note, print, printJson, printable, table } from '../lib/output.ts';
 import { projectsOf } from '../lib/projects.ts';
+import { removeEach } from '../lib/remove-each.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
@@ -60,16 +62,30 @@ export const keyVerb: Verb = (program) => {
   const remove = command
     .command('rm')
     .description('revoke keys')
-    .argument('<key-id...>', 'their ids, as "cay key ls" shows them')
+    .argument('<key...>', 'their ids or names, as "cay key ls" shows them')
     .option('--tokens', 'revoke the tokens and signed addresses of their projects, too');
-  withCommonOptions(remove).action(async (ids: string[], options: CommonOptions & { tokens?: boolean }) => {
+  withCommonOptions(remove).action(async (refs: string[], options: CommonOptions & { tokens?: boolean }) => {
     const { transport } = openClient(options);
-    for (const id of ids) {
-      await transport.json('DELETE', `/v1/keys/${encodeURIComponent(id)}`, {
-        ...(options.tokens && { query: { tokens: true } }),
-      });
-      if (options.json) printJson({ id });
-      else print(id);
-    }
+    const { keys } = await transport.json<{ keys: Key[] }>('GET', '/v1/keys');
+    await removeEach(refs, options, {
+      kind: 'Key',
+      list: 'cay key ls',
+      field: 'id',
+      find: async (ref) => keyOf(ref, keys),
+      remove: (id) =>
+        transport.json('DELETE', `/v1/keys/${encodeURIComponent(id)}`, {
+          ...(options.tokens && { query: { tokens: true } }),
+        }),
+    });
   });
 };
+
+function keyOf(ref: string, keys: readonly Key[]): string | undefined {
+  const found = keys.filter(({ id, name }) => id === ref || name === ref);
+  if (found.length > 1)
+    throw usageError(
+      `${found.length} keys are named "${ref}"`,
+      `give an id: ${found.map(({ id }) => id).join(', ')}`,
+    );
+  return found[0]?.id;
+}

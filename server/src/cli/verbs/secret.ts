@@ -3,6 +3,7 @@ import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { note, print, printJson, printable, table } from '../lib/output.ts';
 import { readSecret, type SecretSource } from '../lib/read-secret.ts';
+import { existsAt, removeEach } from '../lib/remove-each.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge, formatBytes } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
@@ -66,11 +67,13 @@ export const secretVerb: Verb = (program) => {
     );
   withCommonOptions(remove).action(async (names: string[], options: CommonOptions & { force?: boolean }) => {
     const secrets = secretsOf(options);
-    for (const name of names) {
-      await secrets.remove(name, { force: options.force ?? false });
-      if (options.json) printJson({ name });
-      else print(name);
-    }
+    await removeEach(names, options, {
+      kind: 'Secret',
+      list: 'cay secret ls',
+      field: 'name',
+      find: existsAt((name) => secrets.get(name)),
+      remove: (name) => secrets.remove(name, { force: options.force ?? false }),
+    });
   });
 };
 

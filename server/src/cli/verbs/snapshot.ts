@@ -8,6 +8,7 @@ import { counted, writeWhole } from '../lib/write-whole.ts';
 import { colour, note, print, printJson, printable, table } from '../lib/output.ts';
 import { pathError } from '../lib/path-error.ts';
 import { showProgress } from '../lib/progress.ts';
+import { existsAt, removeEach } from '../lib/remove-each.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge, formatBytes, pairs } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
@@ -81,11 +82,14 @@ export const snapshotVerb: Verb = (program) => {
     .argument('<snapshot...>', 'their ids');
   withCommonOptions(remove).action(async (ids: string[], options: CommonOptions) => {
     const { transport } = openClient(options);
-    for (const id of ids) {
-      await transport.json('DELETE', `/v1/snapshots/${encodeURIComponent(id)}`);
-      if (options.json) printJson({ id });
-      else print(id);
-    }
+    const pathOf = (id: string) => `/v1/snapshots/${encodeURIComponent(id)}`;
+    await removeEach(ids, options, {
+      kind: 'Snapshot',
+      list: 'cay snapshot ls',
+      field: 'id',
+      find: existsAt((id) => transport.json('GET', pathOf(id))),
+      remove: (id) => transport.json('DELETE', pathOf(id)),
+    });
   });
 
   const save = command

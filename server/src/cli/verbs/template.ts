@@ -3,8 +3,9 @@ import type { Template } from '@cay/sdk/protocol';
 import { atSnapshot } from '../lib/at-snapshot.ts';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
-import { withHint } from '../lib/failure.ts';
+import { usageError, withHint } from '../lib/failure.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
+import { removeEach } from '../lib/remove-each.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import type { Verb } from '../verb.ts';
 import { addArchives } from './template-archive.ts';
@@ -100,11 +101,21 @@ export const templateVerb: Verb = (program, composition) => {
     .argument('<name...>', 'their names');
   withCommonOptions(remove).action(async (names: string[], options: CommonOptions) => {
     const { transport } = openClient(options);
-    for (const name of names) {
-      await transport.json('DELETE', `/v1/templates/${encodeURIComponent(name)}`);
-      if (options.json) printJson({ name });
-      else print(name);
-    }
+    const { templates } = await transport.json<TemplatePage>('GET', '/v1/templates');
+    await removeEach(names, options, {
+      kind: 'Template',
+      list: 'cay template ls',
+      field: 'name',
+      find: async (ref) => templates.find(({ name }) => name === ref)?.name,
+      async remove(name) {
+        if (templates.find((each) => each.name === name)?.snapshot === null)
+          throw usageError(
+            `Template "${name}" comes with the backend and cannot be removed`,
+            '"cay template ls" shows a snapshot for those that were made',
+          );
+        await transport.json('DELETE', `/v1/templates/${encodeURIComponent(name)}`);
+      },
+    });
   });
 };
 

@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { describeTools, type ToolDialect, type ToolFormat, type ToolResult } from '@cay/sdk/client';
+import { Option } from 'commander';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { usageError } from '../lib/failure.ts';
@@ -16,6 +17,13 @@ interface Options extends CommonOptions {
   snapshot?: boolean;
 }
 
+const dialect = () =>
+  new Option('--dialect <dialect>', 'how a family of models calls them (default: claude)').choices([
+    'claude',
+    'codex',
+    'anthropic',
+  ]);
+
 export const toolVerb: Verb = (program) => {
   const tool = program.command('tool').description('agent tools: read, edit, grep, bash and so on');
   withCommonOptions(
@@ -25,7 +33,7 @@ export const toolVerb: Verb = (program) => {
       .argument('<sandbox>', 'id, name or beginning of an id')
       .argument('<tool>', 'its name, such as "grep"')
       .option('-i, --input <json>', 'its parameters as JSON, or "@file"; default "{}"')
-      .option('--dialect <dialect>', 'claude (the default), codex or anthropic')
+      .addOption(dialect())
       .option('--call-id <id>', 'one id runs once, however often it is sent')
       .option('--timeout <time>', 'how long it may take', parseDuration)
       .option('--snapshot', 'take a snapshot of the files after the call'),
@@ -54,8 +62,15 @@ Exits with the code of the command that it ran, or with 1 if the tool could not 
     tool
       .command('ls')
       .description('list the tools of a dialect; --json prints them as a model API takes them')
-      .option('--dialect <dialect>', 'claude (the default), codex or anthropic')
-      .option('--format <format>', 'anthropic (the default), openai, mcp or ai-sdk'),
+      .addOption(dialect())
+      .addOption(
+        new Option('--format <format>', 'for which API (default: anthropic)').choices([
+          'anthropic',
+          'openai',
+          'mcp',
+          'ai-sdk',
+        ]),
+      ),
   ).action(async (options: CommonOptions & { dialect?: ToolDialect; format?: ToolFormat }) => {
     const { dialect, format } = options;
     const { tools } = await describeTools({ ...openClient(options).options, dialect, format });

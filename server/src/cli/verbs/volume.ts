@@ -7,6 +7,7 @@ import { usageError } from '../lib/failure.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import { pathError } from '../lib/path-error.ts';
 import { showProgress } from '../lib/progress.ts';
+import { existsAt, removeEach } from '../lib/remove-each.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge, formatBytes, pairs, parseSize } from '../lib/units.ts';
 import { withServer } from '../lib/with-server.ts';
@@ -80,11 +81,14 @@ export const volumeVerb: Verb = (program, composition) => {
       .argument('<volume...>', 'their names or ids'),
   ).action(async (refs: string[], options: CommonOptions) => {
     const { transport } = openClient(options);
-    for (const ref of refs) {
-      await transport.request('DELETE', `/v1/volumes/${encodeURIComponent(ref)}`);
-      if (options.json) printJson({ volume: ref });
-      else print(ref);
-    }
+    const pathOf = (ref: string) => `/v1/volumes/${encodeURIComponent(ref)}`;
+    await removeEach(refs, options, {
+      kind: 'Volume',
+      list: 'cay volume ls',
+      field: 'volume',
+      find: existsAt((ref) => transport.json('GET', pathOf(ref))),
+      remove: (ref) => transport.request('DELETE', pathOf(ref)),
+    });
   });
 
   withCommonOptions(

@@ -4,6 +4,7 @@ import { errnoText } from '../lib/errno-text.ts';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, note, print, printJson, printable, table } from '../lib/output.ts';
+import { removeEach } from '../lib/remove-each.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
@@ -53,11 +54,14 @@ export const webhookVerb: Verb = (program) => {
     .argument('<webhook-id...>', 'their ids, as "cay webhook ls" shows them');
   withCommonOptions(remove).action(async (ids: string[], options: CommonOptions) => {
     const { transport } = openClient(options);
-    for (const id of ids) {
-      await transport.json('DELETE', pathOf(id));
-      if (options.json) printJson({ id });
-      else print(id);
-    }
+    const { webhooks } = await transport.json<{ webhooks: Webhook[] }>('GET', '/v1/webhooks');
+    await removeEach(ids, options, {
+      kind: 'Webhook',
+      list: 'cay webhook ls',
+      field: 'id',
+      find: async (ref) => webhooks.find(({ id }) => id === ref)?.id,
+      remove: (id) => transport.json('DELETE', pathOf(id)),
+    });
   });
 
   const test = command
