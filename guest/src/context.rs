@@ -5,7 +5,7 @@ use crate::poller::Poller;
 use crate::timers::Timers;
 
 /// Size of the buffer for one read.
-const BUFFER_BYTES: usize = 262_144;
+pub const BUFFER_BYTES: usize = 262_144;
 
 /// Passed to whatever handles an event.
 pub struct Context {

@@ -54,10 +54,10 @@ fn prepare_process() {
     // SAFETY: constant strings; no threads yet.
     unsafe {
         // One heap for all threads, and freed memory goes back: the guest is in every sandbox and mostly
-        // idle.
+        // idle. Not as often as a full queue of frames is freed, because its pages would be faulted in again.
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 19);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 21);
         // No descriptor that we inherited may reach a command. The upper bound is what gVisor accepts.
         libc::syscall(libc::SYS_close_range, 3, 0x7fff_ffff, 0);
         // The standard streams of a command are duplicated onto 0 to 2, so the guest may use none of them.

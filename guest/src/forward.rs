@@ -145,9 +145,23 @@ impl Forward {
         }
     }
 
-    /// DATA from the server.
-    pub fn data(&mut self, bytes: Vec<u8>) {
-        self.queue.push_back((bytes, 0));
+    /// DATA from the server. True if the socket took all of it; the rest waits for a step.
+    pub fn data(&mut self, bytes: &[u8], connection: &mut Connection) -> bool {
+        let mut at = 0;
+        while self.connected && self.queue.is_empty() && at < bytes.len() {
+            match sys::write(self.fd.as_raw_fd(), &bytes[at..]) {
+                Ok(Some(n)) => {
+                    connection.taken_fast(self.stream, n);
+                    at += n;
+                }
+                // The step meets an error again.
+                Ok(None) | Err(_) => break,
+            }
+        }
+        if at < bytes.len() {
+            self.queue.push_back((bytes[at..].to_vec(), 0));
+        }
+        at == bytes.len()
     }
 
     /// END from the server: half-closes when all is written.
@@ -243,7 +257,7 @@ impl Forward {
             match sys::write(self.fd.as_raw_fd(), &bytes[*at..]) {
                 Ok(None) => return Ok(true),
                 Ok(Some(n)) => {
-                    connection.taken(self.stream, n);
+                    connection.taken_fast(self.stream, n);
                     *at += n;
                     if *at >= bytes.len() {
                         self.queue.pop_front();

@@ -133,7 +133,7 @@ impl Mailbox {
         for (frame, payload) in outbox {
             connection.encoded(self.stream, frame, payload);
         }
-        if taken > 0 && connection.taken_by_task(self.stream, taken) {
+        if taken > 0 && connection.taken_fast(self.stream, taken) {
             lock(&self.state).report = WIDE_GRANT as usize;
         }
         match result {

@@ -101,30 +101,42 @@ impl Guest {
         if !readable {
             return;
         }
-        let mut events = Vec::new();
+        // Events have slices of it, while what handles them may use the scratch buffer.
+        let mut buffer = std::mem::take(&mut self.incoming);
         for _ in 0..READS_PER_TURN {
-            let Some(socket) = &mut self.socket else { return };
-            match socket.read(&mut self.context.buffer) {
-                Ok(Received::Closed) | Err(_) => return self.lost(),
-                Ok(Received::Nothing) => return,
-                Ok(Received::Bytes { count, more }) => {
-                    self.carried += count;
-                    let result = self.connection.receive(&self.context.buffer[..count], &mut events);
-                    for event in events.drain(..) {
-                        self.event(event);
-                    }
-                    if result.is_err() {
-                        return self.lost();
-                    }
-                    if !more {
-                        return;
-                    }
+            if !self.receive(&mut buffer) {
+                break;
+            }
+        }
+        self.incoming = buffer;
+    }
+
+    /// Reads once. True if there may be more.
+    fn receive(&mut self, buffer: &mut [u8]) -> bool {
+        let Some(socket) = &mut self.socket else { return false };
+        match socket.read(buffer) {
+            Ok(Received::Closed) | Err(_) => {
+                self.lost();
+                false
+            }
+            Ok(Received::Nothing) => false,
+            Ok(Received::Bytes { count, more }) => {
+                self.carried += count;
+                let mut events = Vec::new();
+                let result = self.connection.receive(&buffer[..count], &mut events);
+                for event in events {
+                    self.event(event);
                 }
+                if result.is_err() {
+                    self.lost();
+                    return false;
+                }
+                more
             }
         }
     }
 
-    pub(super) fn event(&mut self, event: Event) {
+    pub(super) fn event(&mut self, event: Event<'_>) {
         let Some(event) = self.hold(event) else { return };
         match event {
             Event::Hello(hello) => {
@@ -149,12 +161,13 @@ impl Guest {
             }
             Event::Data(stream, _, bytes) => match self.handlers.get_mut(&stream) {
                 Some(Handler::Reader(reader)) => {
-                    self.commands.input(reader.key, stream, bytes, &self.context.poller)
+                    self.commands.input(reader.key, stream, bytes.into_owned(), &self.context.poller)
                 }
-                Some(Handler::Task(mailbox)) => mailbox.data(bytes),
+                Some(Handler::Task(mailbox)) => mailbox.data(bytes.into_owned()),
                 Some(Handler::Forward(forward)) => {
-                    forward.data(bytes);
-                    self.make_ready(stream);
+                    if !forward.data(&bytes, &mut self.connection) {
+                        self.make_ready(stream);
+                    }
                 }
                 Some(Handler::Flow(_)) => self.flow_data(stream, &bytes),
                 Some(Handler::Ports(_)) | None => self.connection.taken(stream, bytes.len()),

@@ -21,7 +21,7 @@ pub(super) struct Frozen {
     stopped: Vec<i32>,
     /// Waiting streams, and the events on them.
     streams: HashSet<u32>,
-    events: Vec<Event>,
+    events: Vec<Event<'static>>,
 }
 
 /// Requests that are answered while frozen.
@@ -78,7 +78,7 @@ impl Guest {
         }
     }
 
-    fn resume(&mut self) -> Vec<Event> {
+    fn resume(&mut self) -> Vec<Event<'static>> {
         let Some(frozen) = self.frozen.take() else { return Vec::new() };
         let living: HashSet<i32> = self.others().into_iter().collect();
         // Children first: a shell that sees its child stopped would treat it as suspended by the user.
@@ -100,7 +100,7 @@ impl Guest {
     }
 
     /// Holds an event back if it has to wait; otherwise returns it.
-    pub(super) fn hold(&mut self, event: Event) -> Option<Event> {
+    pub(super) fn hold<'a>(&mut self, event: Event<'a>) -> Option<Event<'a>> {
         let Some(frozen) = &mut self.frozen else { return Some(event) };
         match &event {
             Event::Open(stream, request) if !goes_on(request) => {
@@ -115,7 +115,7 @@ impl Guest {
             other if stream_of(other).is_some_and(|stream| frozen.streams.contains(&stream)) => {}
             _ => return Some(event),
         }
-        frozen.events.push(event);
+        frozen.events.push(event.into_owned());
         None
     }
 
@@ -128,7 +128,7 @@ impl Guest {
     }
 }
 
-fn stream_of(event: &Event) -> Option<u32> {
+fn stream_of(event: &Event<'_>) -> Option<u32> {
     match event {
         Event::Open(stream, _)
         | Event::Message(stream, _)

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::commands::reader::{Reader, Step};
 use crate::commands::{Commands, request};
-use crate::context::Context;
+use crate::context::{BUFFER_BYTES, Context};
 use crate::egress::Egress;
 use crate::egress::datagrams::Unframer;
 use crate::failure::Failure;
@@ -65,6 +65,8 @@ pub struct Guest {
     callers_armed: bool,
     socket: Option<ByteStream>,
     connection: Connection,
+    /// What is read from the server.
+    incoming: Vec<u8>,
     /// Numbers the connections, so that an old timer does not end a new one.
     serial: u64,
     write_watched: bool,
@@ -111,6 +113,7 @@ impl Guest {
             callers_armed: false,
             socket: None,
             connection: Connection::default(),
+            incoming: vec![0; BUFFER_BYTES],
             serial: 0,
             write_watched: false,
             handlers: HashMap::new(),

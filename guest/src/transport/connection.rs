@@ -4,6 +4,7 @@
 //! Bytes go in, events come out, and frames wait in `out`. Nothing here does input or output, so all of it
 //! can be tested with random bytes.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::failure::Failure;
@@ -15,7 +16,8 @@ use crate::value::Value;
 const MAX_STREAMS: usize = 4096;
 /// Credit is granted in pieces of at least this size; small ones would cost a frame each.
 pub const GRANT: u32 = 65_536;
-/// A task that has taken this much is given a wider window, so that neither side waits for the other's wakeups.
+/// A stream that has taken this much fast is given a wider window, so that neither side waits for the other's
+/// wakeups.
 const WIDE_AFTER: u32 = 262_144;
 /// What a wide window has beyond the initial credit. The memory is the sandbox's.
 const WIDER: u32 = 786_432;
@@ -28,7 +30,7 @@ const MAX_CREDIT: i64 = 1 << 40;
 
 /// An event from the server.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum Event<'a> {
     /// Its HELLO: streams may be opened from now on.
     Hello(Value),
     /// A new stream.
@@ -36,7 +38,7 @@ pub enum Event {
     /// A MESSAGE on an open stream.
     Message(u32, Value),
     /// Some DATA on an open stream.
-    Data(u32, u8, Vec<u8>),
+    Data(u32, u8, Cow<'a, [u8]>),
     /// We may send that many more bytes.
     Credit(u32, u32),
     /// The server sends no more on this stream.
@@ -45,6 +47,24 @@ pub enum Event {
     Reset(u32),
     /// Hang up and dial again after so many milliseconds.
     Hangup(u64),
+}
+
+impl Event<'_> {
+    /// The event with bytes of its own, for as long as it has to wait.
+    pub fn into_owned(self) -> Event<'static> {
+        match self {
+            Event::Hello(hello) => Event::Hello(hello),
+            Event::Open(stream, request) => Event::Open(stream, request),
+            Event::Message(stream, message) => Event::Message(stream, message),
+            Event::Data(stream, channel, bytes) => {
+                Event::Data(stream, channel, Cow::Owned(bytes.into_owned()))
+            }
+            Event::Credit(stream, amount) => Event::Credit(stream, amount),
+            Event::Ended(stream) => Event::Ended(stream),
+            Event::Reset(stream) => Event::Reset(stream),
+            Event::Hangup(delay) => Event::Hangup(delay),
+        }
+    }
 }
 
 struct Stream {
@@ -76,6 +96,8 @@ impl Stream {
 pub struct Connection {
     parser: Parser,
     streams: HashMap<u32, Stream>,
+    /// How many of them have a wide window.
+    wide: usize,
     last_opened: u32,
     last_of_ours: u32,
     greeted: bool,
@@ -109,14 +131,14 @@ impl Connection {
     }
 
     /// Takes bytes from the server and adds what they mean to `events`.
-    pub fn receive(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Broken> {
+    pub fn receive<'a>(&mut self, bytes: &'a [u8], events: &mut Vec<Event<'a>>) -> Result<(), Broken> {
         let mut parser = std::mem::take(&mut self.parser);
         let result = parser.feed(bytes, |parsed| self.handle(parsed, events));
         self.parser = parser;
         result
     }
 
-    fn handle(&mut self, parsed: Parsed<'_>, events: &mut Vec<Event>) -> Result<(), Broken> {
+    fn handle<'a>(&mut self, parsed: Parsed<'_, 'a>, events: &mut Vec<Event<'a>>) -> Result<(), Broken> {
         match parsed {
             Parsed::Frame(header, payload) => self.frame(header, payload, events),
             Parsed::DataBegins(header) => {
@@ -125,14 +147,14 @@ impl Connection {
             }
             Parsed::DataPiece(header, piece) => {
                 if self.streams.get(&header.stream).is_some_and(|stream| !stream.they_ended) {
-                    events.push(Event::Data(header.stream, header.channel, piece.to_vec()));
+                    events.push(Event::Data(header.stream, header.channel, Cow::Borrowed(piece)));
                 }
                 Ok(())
             }
         }
     }
 
-    fn frame(&mut self, header: Header, payload: &[u8], events: &mut Vec<Event>) -> Result<(), Broken> {
+    fn frame(&mut self, header: Header, payload: &[u8], events: &mut Vec<Event<'_>>) -> Result<(), Broken> {
         let id = header.stream;
         if header.kind == Kind::Hello {
             if self.greeted {
@@ -199,7 +221,7 @@ impl Connection {
             }
             Kind::Reset => {
                 decode(payload)?;
-                if self.streams.remove(&id).is_some() {
+                if self.forget(id) {
                     events.push(Event::Reset(id));
                 }
             }
@@ -224,16 +246,23 @@ impl Connection {
 
     fn sweep(&mut self, id: u32) {
         if self.streams.get(&id).is_some_and(|stream| stream.they_ended && stream.we_ended) {
-            self.streams.remove(&id);
+            self.forget(id);
         }
     }
 
-    /// As `taken`, for a task, which takes bytes fast. True if its window is wide from now on.
-    pub fn taken_by_task(&mut self, id: u32, bytes: usize) -> bool {
-        let wide = self.streams.values().filter(|stream| stream.wide).count();
+    /// False if there is no such stream.
+    fn forget(&mut self, id: u32) -> bool {
+        let stream = self.streams.remove(&id);
+        self.wide -= usize::from(stream.as_ref().is_some_and(|stream| stream.wide));
+        stream.is_some()
+    }
+
+    /// As `taken`, for a task or a connection, which takes bytes fast. True if its window is wide from now on.
+    pub fn taken_fast(&mut self, id: u32, bytes: usize) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         stream.carried = stream.carried.saturating_add(bytes as u32);
-        if !stream.wide && stream.carried >= WIDE_AFTER && wide < MAX_WIDE {
+        if !stream.wide && stream.carried >= WIDE_AFTER && self.wide < MAX_WIDE {
+            self.wide += 1;
             stream.wide = true;
             stream.owed += WIDER;
         }
@@ -302,7 +331,7 @@ impl Connection {
 
     /// The stream is over, with an error.
     pub fn reset(&mut self, id: u32, failure: &Failure) {
-        if self.streams.remove(&id).is_some() {
+        if self.forget(id) {
             self.send_map(Kind::Reset, id, &failure.to_value());
         }
     }

@@ -118,13 +118,13 @@ impl Header {
 
 /// What the parser found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Parsed<'a> {
+pub enum Parsed<'frame, 'input> {
     /// A whole frame that is not DATA.
-    Frame(Header, &'a [u8]),
+    Frame(Header, &'frame [u8]),
     /// The header of a DATA frame; its bytes follow.
     DataBegins(Header),
     /// Some of the bytes of the DATA frame that was begun last.
-    DataPiece(Header, &'a [u8]),
+    DataPiece(Header, &'input [u8]),
 }
 
 /// Cuts a byte stream into frames.
@@ -140,10 +140,10 @@ pub struct Parser {
 
 impl Parser {
     /// Takes all of `input` and calls `each` for what is in it; stops at the first error.
-    pub fn feed(
+    pub fn feed<'input>(
         &mut self,
-        mut input: &[u8],
-        mut each: impl FnMut(Parsed<'_>) -> Result<(), Broken>,
+        mut input: &'input [u8],
+        mut each: impl FnMut(Parsed<'_, 'input>) -> Result<(), Broken>,
     ) -> Result<(), Broken> {
         while !input.is_empty() {
             if let Some((header, left)) = self.data {

@@ -24,7 +24,8 @@ export class CarriedDuplex extends Duplex {
       allowHalfOpen: true,
       decodeStrings: true,
       readableHighWaterMark: BUFFERED_BYTES,
-      writableHighWaterMark: BUFFERED_BYTES,
+      // A piece that is sent at once does not stop its sender.
+      writableHighWaterMark: 2 * BUFFERED_BYTES,
     });
     this.#stream = stream;
     stream.markLongLived();

@@ -288,9 +288,9 @@ export class GuestConnection implements StreamHost, FrameSink {
   data(id: number, channel: number, piece: Buffer, first: boolean): void {
     if (!this.#hello) throw violation('the guest did not say hello first');
     const stream = this.#streams.get(id);
-    if (stream?.lends) this.#lentBytes += piece.length;
+    if (!stream?.arrived(channel, piece, first)) return;
+    if (stream.lends) this.#lentBytes += piece.length;
     else this.#kept = true;
-    stream?.arrived(channel, piece, first);
   }
 
   control(type: FrameType, id: number, payload: Buffer): void {
@@ -300,7 +300,8 @@ export class GuestConnection implements StreamHost, FrameSink {
     switch (type) {
       case FRAME.message:
         this.#kept = true;
-        return stream?.arrived(MESSAGE, payload, true);
+        stream?.arrived(MESSAGE, payload, true);
+        return;
       case FRAME.credit:
         if (payload.length !== 4) throw violation(`a CREDIT frame has ${payload.length} bytes instead of 4`);
         return stream?.credited(payload.readUInt32BE(0));
@@ -328,7 +329,7 @@ export class GuestConnection implements StreamHost, FrameSink {
 
   #opened(id: number, payload: Buffer): void {
     this.#ofGuest.open(id, payload, () => {
-      const stream = new GuestStream(this, id, { strict: true });
+      const stream = new GuestStream(this, id, { strict: true, lends: true });
       this.#streams.set(id, stream);
       return stream;
     });

@@ -75,17 +75,20 @@ export class ReceiveQueue {
     return this.#entries[this.#head]?.channel;
   }
 
-  push(channel: number, bytes: Buffer): void {
+  /** False if it has a copy, so that the memory of the bytes is not needed any more. */
+  push(channel: number, bytes: Buffer): boolean {
     this.#bytes += bytes.length;
     const last = this.#entries.at(-1);
     if (bytes.length >= SMALL || this.#entries.length - this.#head <= PACK_AFTER) {
-      this.#entries.push({ channel, bytes: compact(bytes) });
-      return;
+      const kept = compact(bytes);
+      this.#entries.push({ channel, bytes: kept });
+      return kept === bytes;
     }
-    if (last instanceof Pack && last.add(channel, bytes)) return;
+    if (last instanceof Pack && last.add(channel, bytes)) return false;
     const pack = new Pack();
     pack.add(channel, bytes);
     this.#entries.push(pack);
+    return false;
   }
 
   shift(): Received | undefined {

@@ -266,21 +266,23 @@ export class GuestStream {
 
   // Called by the connection.
 
-  arrived(channel: number, bytes: Buffer, first: boolean): void {
+  /** False if the memory of the bytes is not needed any more. */
+  arrived(channel: number, bytes: Buffer, first: boolean): boolean {
     if (this.#theyEnded) throw violation(`a frame came after END on stream ${this.id}`);
     if (first && this.#allowance <= 0) throw violation(`credit was overdrawn on stream ${this.id}`);
     this.#allowance -= bytes.length;
     if (this.#strict && this.#allowance < 0) throw violation(`credit was overdrawn on stream ${this.id}`);
     const reader = this.#reader;
     if (!reader) {
-      this.#queue.push(channel, bytes);
+      const kept = this.#queue.push(channel, bytes);
       this.onArrival?.(bytes.length);
-      return;
+      return kept;
     }
     const item = this.#decode({ channel, bytes });
-    if (!item) return;
+    if (!item) return true;
     this.#reader = undefined;
     reader.resolve(item);
+    return true;
   }
 
   credited(bytes: number): void {

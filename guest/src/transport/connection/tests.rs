@@ -81,7 +81,7 @@ fn a_task_that_takes_much_is_given_more_room_at_once_and_few_are() {
         connection.out.take();
         for _ in 0..20 {
             connection.receive(&frame(Kind::Data, 0, id, &vec![7; 100_000]), &mut Vec::new()).unwrap();
-            connection.taken_by_task(id, 100_000);
+            connection.taken_fast(id, 100_000);
         }
         let mut parser = crate::transport::frame::Parser::default();
         let count = &mut granted[number as usize];
@@ -98,6 +98,10 @@ fn a_task_that_takes_much_is_given_more_room_at_once_and_few_are() {
     let wide = granted.iter().filter(|bytes| **bytes > 2_000_000).count();
     assert_eq!(wide, 8, "{granted:?}");
     assert!(granted.iter().all(|bytes| *bytes <= 2_786_432), "{granted:?}");
+    // One that ends makes room for another.
+    assert!(!connection.taken_fast(23, 1));
+    connection.reset(1, &crate::failure::Failure::new("cancelled", "It is over"));
+    assert!(connection.taken_fast(23, 1));
 }
 
 #[test]

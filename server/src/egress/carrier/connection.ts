@@ -7,6 +7,7 @@
  */
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { lend } from '../../lib/lent-memory.ts';
 import type { OpenAttempt } from '../attempts.ts';
 import { watchPlaceholders } from '../broker/watch-placeholders.ts';
 import type { CarriedStream } from '../egress.ts';
@@ -184,6 +185,8 @@ export class Connection implements OpenConnection {
         return this.#meter.spend('out', chunk.length);
       },
       in: (chunk) => {
+        // Nobody but the guest's connection has it from now on.
+        lend(chunk);
         this.touch();
         this.#holding.arrived(chunk.length);
         return this.#meter.spend('in', chunk.length);

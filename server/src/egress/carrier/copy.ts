@@ -1,4 +1,6 @@
+import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { giveBack } from '../../lib/lent-memory.ts';
 
 /**
  * Copies bytes one way, at the pace of the reader and of the limits. The end of one side ends the writing of the
@@ -11,6 +13,8 @@ export function copy(
   spend: (chunk: Buffer) => number,
   onError: (error: unknown) => void,
 ): void {
+  // Only the operating system has the bytes after a socket. Another stream may pass the same memory on.
+  const last = to instanceof Socket;
   let full = false;
   let waiting = false;
   const resume = () => {
@@ -26,7 +30,7 @@ export function copy(
       return;
     }
     if (!to.writable) return;
-    if (!to.write(chunk)) {
+    if (!(last ? to.write(chunk, (error) => error ?? giveBack(chunk)) : to.write(chunk))) {
       full = true;
       from.pause();
       to.once('drain', () => {

@@ -20,6 +20,8 @@ export interface Dialled {
 }
 
 const NEXT_MS = 250;
+/** A socket is full when a second piece waits, so that one that is written at once does not stop its reader. */
+const SOCKET = { noDelay: true, allowHalfOpen: true, writableHighWaterMark: 128 * 1024 };
 
 export function dial({ addresses, port, timeoutMs, proxy, signal }: DialOptions): Promise<Dialled> {
   return new Promise((resolve, reject) => {
@@ -52,9 +54,8 @@ export function dial({ addresses, port, timeoutMs, proxy, signal }: DialOptions)
         if (trying.size === 0) finish();
         return;
       }
-      const socket = proxy
-        ? connect({ host: proxy.host, port: proxy.port, noDelay: true, allowHalfOpen: true })
-        : connect({ host: address, port, noDelay: true, allowHalfOpen: true });
+      const to = proxy ? { host: proxy.host, port: proxy.port } : { host: address, port };
+      const socket = connect({ ...to, ...SOCKET });
       trying.add(socket);
       const failed = (error: Error) => {
         if (!trying.delete(socket)) return;
