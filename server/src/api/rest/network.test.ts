@@ -123,6 +123,66 @@ describe('the network policy of a sandbox', () => {
     expect(egress.engine.policies.get(clone.id as never)).toBeUndefined();
   });
 
+  /** A template whose sandboxes may reach what the policy allows. */
+  const template = async (name: string, network: unknown) => {
+    const { id } = await server.create({ network: 'none' });
+    const snapshot = (await server.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: {} })).json;
+    const body = { snapshot: snapshot.id, network, replace: true };
+    expect((await server.call('PUT', `/v1/templates/${name}`, { body })).status).toBe(200);
+  };
+
+  it('is bounded by the policy of its template, which is also the default there', async () => {
+    await template('narrow', { allow: [rule()] });
+    const usual = await server.create({ template: 'narrow' });
+    expect((await server.call('GET', path(usual.id))).json.policy).toEqual({ allow: [rule()] });
+    expect(await reach(usual.id)).toMatchObject({ exitCode: 0 });
+
+    await template('closed', 'none');
+    const wide = await server.create({ template: 'closed', network: { allow: [rule()] } });
+    expect(await reach(wide.id)).toMatchObject({ exitCode: 1 });
+    // Neither a rule of its own later nor another template of that name lifts it.
+    await set(wide.id, { allow: [rule(), '*:*'] });
+    expect(await reach(wide.id)).toMatchObject({ exitCode: 1 });
+    await template('closed', { allow: ['*:*'] });
+    expect(await reach(wide.id)).toMatchObject({ exitCode: 1 });
+    await server.call('DELETE', '/v1/templates/closed');
+    expect(await reach(wide.id)).toMatchObject({ exitCode: 1 });
+  });
+
+  it.each([
+    ['pause', (id: string) => server.call('POST', `/v1/sandboxes/${id}/pause`, { body: {} })],
+    [
+      'freezing',
+      (id: string) => server.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'frozen' } }),
+    ],
+    ['stop', (id: string) => server.call('POST', `/v1/sandboxes/${id}/stop`, { body: {} })],
+    [
+      'rollback',
+      async (id: string) => {
+        const taken = await server.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: {} });
+        return server.call('POST', `/v1/sandboxes/${id}/rollback`, { body: { to: taken.json.id } });
+      },
+    ],
+  ])('of every layer is kept over %s, and by forks', async (_, change) => {
+    await template('base-of-it', { allow: [rule(), 'other.example.org'] });
+    const open = await server.create({ template: 'base-of-it', network: { allow: [rule()] } });
+    await template('base-of-it', 'none');
+    const closed = await server.create({ template: 'base-of-it', network: { allow: [rule()] } });
+    for (const [{ id }, exitCode] of [
+      [open, 0],
+      [closed, 1],
+    ] as const) {
+      expect((await change(id)).status).toBeLessThan(300);
+      await server.call('POST', `/v1/sandboxes/${id}/start`);
+      expect(await reach(id)).toMatchObject({ exitCode });
+      const forked = await server.call('POST', `/v1/sandboxes/${id}/fork`, { body: { count: 1 } });
+      expect(await reach(forked.json.sandboxes[0].id)).toMatchObject({ exitCode });
+      expect(egress.engine.policies.get(forked.json.sandboxes[0].id)).toEqual(
+        egress.engine.policies.get(id as never),
+      );
+    }
+  });
+
   it('is bounded by the policy of its project, at once', async () => {
     const { id } = await server.create({ network: { allow: [rule()] } });
     const projects = (await server.call('GET', '/v1/projects')).json.projects;
