@@ -9,7 +9,7 @@ const MOST_BYTES = 1024 ** 3;
 
 /** A sandbox has no network, so what it is to have is brought. Resolves why it cannot be. */
 export async function bringMatplotlib(sandbox: Sandbox): Promise<string | undefined> {
-  const packages = await pythonPackages(['matplotlib==3.11.2', 'pandas==3.*'], PYTHON);
+  const packages = await pythonPackages(['matplotlib==3.11.2', 'pandas==3.*', 'ipython==9.*'], PYTHON);
   if ('why' in packages) return packages.why;
   const unneeded = ['pip*', 'setuptools*', 'tests', '__pycache__', '*.pyi'].map(
     (pattern) => `--exclude=${pattern}`,

@@ -178,6 +178,21 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
       expect(await draw(`${image}image.show()`)).toHaveLength(1);
       expect(await draw(`${image}image.save("/tmp/image.png")`)).toHaveLength(1);
       expect(kinds[1]!.chart!.title).toBeNull();
+      expect(kinds[0]!.chart).toMatchObject({ title: null, x_label: null, y_label: null, x_unit: null });
+      const displayed = await sandbox.runCode(
+        `from IPython.display import HTML, clear_output, display
+clear_output()
+handle = display(HTML("<b>bold</b>"), display_id=True)
+handle.update(HTML("<i>later</i>"))
+display({"text/plain": "plain", "text/html": "<u>raw</u>"}, raw=True)`,
+        { context, timeoutMs: 120_000 },
+      );
+      expect([displayed.error, printed(displayed)]).toEqual([undefined, '']);
+      expect(displayed.results).toMatchObject([
+        { html: '<b>bold</b>', isMainResult: false },
+        { html: '<i>later</i>' },
+        { text: 'plain', html: '<u>raw</u>' },
+      ]);
       // The last figure is a result as well, and programs that are started draw as they always do.
       expect((await draw('plt.figure()')).map(({ isMainResult }) => isMainResult)).toEqual([true]);
       const started = await sandbox.runCode(
@@ -270,9 +285,19 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
     });
 
     it('is there in a sandbox of any template', async () => {
-      const plain = await Sandbox.create('base', platform().access);
+      const plain = await Sandbox.create('base', { ...platform().access, envs: { WORD: 'always' } });
       try {
         expect((await plain.runCode('6 * 7')).text).toBe('42');
+        for (const language of ['python', 'bash', 'js']) {
+          const show = {
+            python: 'import os\nprint(os.environ["WORD"])',
+            bash: 'echo $WORD',
+            js: 'console.log(process.env.WORD)',
+          }[language]!;
+          const said = async (envs?: Record<string, string>) =>
+            printed(await plain.runCode(show, { language, ...(envs && { envs }) }));
+          expect([await said({ WORD: 'once' }), await said()], language).toEqual(['once\n', 'always\n']);
+        }
       } finally {
         await plain.kill();
       }

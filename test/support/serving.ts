@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const MAIN = join(import.meta.dirname, '../../server/src/main.ts');
+const START_MS = 60_000;
 
 export interface Serving {
   child: ChildProcess;
@@ -21,7 +22,7 @@ export async function startServing(env: NodeJS.ProcessEnv): Promise<Serving> {
   let words = '';
   child.stderr.on('data', (chunk: Buffer) => (words += chunk.toString()));
   child.stdout.on('data', (chunk: Buffer) => (words += chunk.toString()));
-  for (const deadline = Date.now() + 30_000; Date.now() < deadline;) {
+  for (const deadline = Date.now() + START_MS; Date.now() < deadline;) {
     const file = await readFile(join(env['CAY_DATA']!, 'server.json'), 'utf8').catch(() => undefined);
     const server = file === undefined ? undefined : (JSON.parse(file) as { pid: number; url: string });
     if (server?.pid === child.pid) {
@@ -33,6 +34,7 @@ export async function startServing(env: NodeJS.ProcessEnv): Promise<Serving> {
     if (child.exitCode !== null) break;
     await sleep(20);
   }
+  child.kill('SIGKILL');
   throw new Error(`The server did not start: ${words}`);
 }
 

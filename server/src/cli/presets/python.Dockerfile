@@ -10,3 +10,5 @@ RUN if [ -e $CERTIFICATES ]; then export PIP_CERT=$CERTIFICATES; fi \
       numpy pandas scipy matplotlib seaborn scikit-learn requests beautifulsoup4 openpyxl pillow sympy
 ENV PATH=/opt/python/bin:$PATH MPLBACKEND=agg
 USER user
+# Makes the cache of fonts, which takes seconds.
+RUN python3 -c 'import matplotlib.pyplot'

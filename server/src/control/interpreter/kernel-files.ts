@@ -21,6 +21,7 @@ const NAMES = [
   'kernel.py',
   'kernel_context.py',
   'kernel_python.py',
+  'kernel_forms.py',
   'kernel_charts.py',
   'kernel_bash.sh',
   'kernel_node.js',

@@ -47,13 +47,13 @@ def read(axes):
 
 
 def plane(axes, swapped=False):
-    labels = [axes.get_xlabel(), axes.get_ylabel()]
+    labels = [axes.get_xlabel() or None, axes.get_ylabel() or None]
     x, y = reversed(labels) if swapped else labels
     return {"title": axes.get_title() or None, "x_label": x, "y_label": y, "x_unit": unit(x), "y_unit": unit(y)}
 
 
 def unit(label):
-    found = UNIT.search(label)
+    found = label and UNIT.search(label)
     return found[1] if found else None
 
 

@@ -86,7 +86,7 @@ class Context:
         if self.language != "bash":
             return json.dumps({"code": code, "env": env, "mark": mark}).encode() + b"\n"
         before = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
-        kept = self.environment()
+        kept = {**os.environ, **self.environment()}
         after = "".join(f"export {name}={shlex.quote(kept[name])}\n" if name in kept else f"unset {name}\n" for name in env)
         return b"".join(part.replace("\0", "").encode() + b"\0" for part in (before, code, after, mark))
 

@@ -4,7 +4,6 @@
 """
 
 import ast
-import base64
 import builtins
 import importlib.machinery
 import importlib.util
@@ -18,21 +17,10 @@ import sys
 import traceback
 import types
 
-from kernel_charts import chart_of
+from kernel_forms import bundled, representations
 
 BACKEND = "code_interpreter_backend"
 CELL = "<cell {}>"
-MIME = {
-    "html": "text/html",
-    "markdown": "text/markdown",
-    "svg": "image/svg+xml",
-    "png": "image/png",
-    "jpeg": "image/jpeg",
-    "pdf": "application/pdf",
-    "latex": "text/latex",
-    "json": "application/json",
-    "javascript": "application/javascript",
-}
 
 
 class Python:
@@ -129,9 +117,10 @@ class Python:
         asyncio.set_event_loop(self.loop)
         return self.loop.run_until_complete(value)
 
-    def display(self, *values, **_):
+    def display(self, *values, raw=False, **_):
         for value in values:
-            self.tell({"type": "result", "is_main_result": False, **representations(value)})
+            forms = bundled(value) if raw and isinstance(value, dict) else representations(value)
+            self.tell({"type": "result", "is_main_result": False, **forms})
 
     def figures(self):
         """Shows the figures that were drawn and not shown yet."""
@@ -158,42 +147,58 @@ class Python:
 
 class Backend:
     """What matplotlib draws with: in memory, and shown as results. It is made when matplotlib imports it, which is told of it by a variable
-    that programs started from here must not have."""
+    that programs started from here must not have. What PIL and IPython show are results, too."""
 
     def __init__(self, python):
         self.python = python
-        self.images = False
+        self.waiting = {"PIL.Image": self.show_images, "IPython.core.display_functions": self.show_displays}
 
-    def with_images(self, name):
-        """Images that are shown, or saved by a name, are results. There is no screen to show them on."""
+    def with_change(self, name, change):
+        """The module, changed after it was loaded."""
         spec = importlib.util.find_spec(name)
         if not spec or not spec.loader:
             return None
-        load, display = spec.loader.exec_module, self.python.display
+        load = spec.loader.exec_module
 
         def exec_module(module):
             load(module)
-            save = module.Image.save
-
-            def save_and_show(image, file, *given, **options):
-                if isinstance(file, (str, os.PathLike)):
-                    display(image)
-                return save(image, file, *given, **options)
-
-            module.Image.save = save_and_show
-            module.Image.show = lambda image, *_, **__: display(image)
+            change(module)
 
         spec.loader.exec_module = exec_module
         return spec
+
+    def show_images(self, module):
+        """Images that are shown, or saved by a name, are results. There is no screen to show them on."""
+        display, save = self.python.display, module.Image.save
+
+        def save_and_show(image, file, *given, **options):
+            if isinstance(file, (str, os.PathLike)):
+                display(image)
+            return save(image, file, *given, **options)
+
+        module.Image.save = save_and_show
+        module.Image.show = lambda image, *_, **__: display(image)
+
+    def show_displays(self, module):
+        """Without a shell of its own IPython prints the names of objects that it is to display."""
+        display = self.python.display
+
+        def display_and_hold(*values, display_id=None, **options):
+            display(*values, **options)
+            if display_id:
+                return module.DisplayHandle(None if display_id is True else display_id)
+
+        module.display = display_and_hold
+        module.publish_display_data = lambda data, *_, **__: display(data, raw=True)
+        module.clear_output = lambda *_, **__: None
 
     def find_spec(self, name, _path=None, _target=None):
         if name == "matplotlib":
             os.environ["MPLBACKEND"] = "module://" + BACKEND
         elif name == "matplotlib.pyplot":
             os.environ.pop("MPLBACKEND", None)
-        elif name == "PIL.Image" and not self.images:
-            self.images = True
-            return self.with_images(name)
+        elif name in self.waiting:
+            return self.with_change(name, self.waiting.pop(name))
         return importlib.machinery.ModuleSpec(name, self) if name == BACKEND else None
 
     def create_module(self, _spec):
@@ -206,54 +211,6 @@ class Backend:
         module.show = lambda *_, **__: self.python.figures()
 
 
-def representations(value):
-    """Every form that a value has of itself. One that it cannot make is left out."""
-    found = {}
-    bundle = attempt(value, "_repr_mimebundle_")
-    if isinstance(bundle, tuple):
-        bundle = bundle[0]
-    if isinstance(bundle, dict):
-        found = {name: bundle[mime] for name, mime in MIME.items() if mime in bundle}
-    for name in MIME:
-        if name not in found:
-            form = attempt(value, f"_repr_{name}_")
-            if form is not None:
-                found[name] = form[0] if isinstance(form, tuple) else form
-    kind = type(value)
-    if kind.__module__.startswith("matplotlib.figure") and "png" not in found:
-        import io
-
-        image = io.BytesIO()
-        value.savefig(image, format="png", bbox_inches="tight")
-        found["png"] = image.getvalue()
-        chart = chart_of(value)
-        if chart:
-            found["chart"] = chart
-    if isinstance(value, (list, dict)) and "json" not in found:
-        found["json"] = value
-    pandas = sys.modules.get("pandas")
-    if pandas and isinstance(value, getattr(pandas, "DataFrame", ())):
-        table = json.loads(value.to_json(orient="split", date_format="iso"))
-        found["data"] = {str(name): [row[at] for row in table["data"]] for at, name in enumerate(table["columns"])}
-    result = {}
-    for name, form in found.items():
-        if isinstance(form, bytes):
-            form = base64.b64encode(form).decode()
-        try:
-            # What JSON has no word for, as NaN, would spoil the whole answer.
-            json.dumps(form, allow_nan=False)
-        except (TypeError, ValueError):
-            continue
-        result[name] = form
-    try:
-        text = repr(value)
-    except Exception as error:
-        text = f"<{kind.__name__} that cannot be shown: {type(error).__name__}>"
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        text = text[1:-1]
-    return {"text": text, **result}
-
-
 def without_indent(code):
     """Code that is indented as a whole, as it is when it stands in a caller's own block."""
     lines = code.splitlines(True)
@@ -262,17 +219,6 @@ def without_indent(code):
     if not indent:
         return code
     return "".join(line[len(indent) :] if line.startswith(indent) else line for line in lines)
-
-
-def attempt(value, method):
-    # A class has the methods of its instances, and cannot be asked like one of them.
-    if isinstance(value, type):
-        return None
-    try:
-        made = getattr(value, method, None)
-        return made() if callable(made) else None
-    except Exception:
-        return None
 
 
 def with_commands(code):
