@@ -25,12 +25,21 @@ def heap():
 
 
 def page_tables():
-    """One page in each 2 MiB: as much of page tables as of memory."""
+    """
+    One page in each 2 MiB: on a kernel of its own as much of page tables as of memory. gVisor has none inside;
+    those on the host are about a seventh of the memory and are bounded by the cgroup.
+    """
     region = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     held.append(region)
     for offset in range(0, 1 << 30, 2 * MiB):
         region[offset] = 1
-        got["bytes"] += 8192
+        got["count"] += 1
+    got["bytes"] = 4096 * got["count"] + own_page_tables()
+
+
+def own_page_tables():
+    with open("/proc/self/status") as status:
+        return sum(1024 * int(line.split()[1]) for line in status if line.startswith("VmPTE:"))
 
 
 def dentries():
