@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { giveBack, lend } from './lent-memory.ts';
+import { giveBack, keep, lend } from './lent-memory.ts';
 
 const large = (bytes = 65_536) => Buffer.from(new ArrayBuffer(bytes));
 const isFreed = (buffer: Buffer) => (buffer.buffer as ArrayBuffer).detached;
@@ -49,5 +49,15 @@ describe('giveBack()', () => {
         expect(isFreed(whole)).toBe(true);
       }),
     );
+  });
+});
+
+describe('keep()', () => {
+  it('leaves a lent buffer to whoever still reads it', () => {
+    const buffer = large();
+    lend(buffer);
+    keep(buffer.subarray(10, 20));
+    giveBack(buffer);
+    expect(isFreed(buffer)).toBe(false);
   });
 });

@@ -35,6 +35,14 @@ export function giveBack(part: Uint8Array): void {
   free(memory);
 }
 
+/**
+ * Whoever hands bytes on, and calls their writer back before they are used, takes them out of the lending: the
+ * garbage collector frees their buffer.
+ */
+export function keep(part: Uint8Array): void {
+  lent.delete(part.buffer as ArrayBuffer);
+}
+
 /** The memory of a buffer that has all of it. */
 function wholeOf(bytes: Uint8Array): ArrayBuffer | undefined {
   const { buffer, length } = bytes;

@@ -124,6 +124,16 @@ describe('acceptHttp2()', () => {
     const [trailers] = (await once(stream, 'trailers')) as [Record<string, string>];
     expect(trailers['x-sum']).toBe('42');
   });
+
+  it('leaves out trailers that HTTP/2 forbids', async () => {
+    const session = await start((_request, response) => {
+      response.writeHead(200, { 'Transfer-Encoding': 'chunked' });
+      response.write('body');
+      response.addTrailers({ 'keep-alive': 'timeout=9', te: 'gzip', 'x-sum': '42' });
+      response.end();
+    });
+    expect(await get(session)).toEqual({ text: 'body', code: constants.NGHTTP2_NO_ERROR });
+  });
 });
 
 describe('limitConnections()', () => {

@@ -123,8 +123,13 @@ function carryAnswer(
     return finish(stream);
   }
   stream.on('wantTrailers', () => {
-    stream.sendTrailers(trailersOf(response));
-    finish(stream);
+    try {
+      stream.sendTrailers(trailersOf(response));
+      finish(stream);
+    } catch {
+      // Trailers that HTTP/2 does not allow.
+      cut(stream);
+    }
   });
   response.on('data', (chunk: Buffer) => {
     if (!stream.destroyed && !stream.write(chunk)) response.pause();
@@ -138,7 +143,8 @@ function carryAnswer(
 }
 
 function trailersOf(response: IncomingMessage): OutgoingHttpHeaders {
-  return Object.fromEntries(Object.entries(response.trailers).filter(([, value]) => value !== undefined));
+  const sent = Object.entries(response.trailers);
+  return Object.fromEntries(sent.filter(([name, value]) => value !== undefined && !OF_CONNECTION.has(name)));
 }
 
 /** The answer is complete. A client that still sends its body is told to stop. */

@@ -1,4 +1,5 @@
 import { Duplex } from 'node:stream';
+import { keep } from '../../../lib/lent-memory.ts';
 
 /**
  * Two ends of a connection inside the process: what is written to one is read from the other, at the speed of
@@ -51,7 +52,11 @@ class End extends Duplex {
   #take(chunks: { chunk: Buffer }[], done: () => void): void {
     if (this.destroyed) return done();
     let room = true;
-    for (const { chunk } of chunks) room = this.push(chunk);
+    for (const { chunk } of chunks) {
+      // Its writer is called back while the reader still has it.
+      keep(chunk);
+      room = this.push(chunk);
+    }
     if (room) done();
     else this.#wanted = done;
   }
