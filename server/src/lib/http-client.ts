@@ -1,7 +1,7 @@
 /** What clients of HTTP APIs that we speak ourselves have in common. */
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
+import { feed } from './feed.ts';
 
 /** Several values are several pairs. */
 export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
@@ -32,16 +32,7 @@ export function answerTo(
     return promise;
   }
   // A server may answer before it has read everything; then it has closed the connection, and its answer counts.
-  let failure: unknown;
-  const source = (async function* () {
-    try {
-      yield* content;
-    } catch (error) {
-      failure = error;
-      throw error;
-    }
-  })();
-  pipeline(source, request).catch((error: unknown) => reject(failure ?? error));
+  feed(content, request).catch(reject);
   return promise;
 }
 

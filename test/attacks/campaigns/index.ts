@@ -3,10 +3,13 @@ import { allowances } from './allowances.ts';
 import { api } from './api.ts';
 import { applications } from './applications.ts';
 import { egress } from './egress.ts';
+import { http2 } from './http2.ts';
 import { images } from './images.ts';
 import { lyingGuest } from './lying-guest.ts';
 import { mcp } from './mcp.ts';
+import { protobuf } from './protobuf.ts';
 import { requests } from './requests.ts';
+import { resources } from './resources.ts';
 import { tokens } from './tokens.ts';
 import { tools } from './tools.ts';
 
@@ -16,10 +19,13 @@ export const CAMPAIGNS: readonly Campaign[] = [
   api,
   applications,
   egress,
+  http2,
   images,
   lyingGuest,
   mcp,
+  protobuf,
   requests,
+  resources,
   tokens,
   tools,
 ];

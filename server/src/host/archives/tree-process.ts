@@ -5,7 +5,7 @@
 import { CayError, isErrorCode } from '@cay/sdk/protocol';
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
+import { feed } from '../../lib/feed.ts';
 import { endFirst } from '../end-first.ts';
 import type { IdMapping } from '../runtimes/runtime.ts';
 
@@ -61,7 +61,7 @@ export async function unpackTree(
   const child = start('unpack', tree, args, options);
   try {
     child.process.stdout.resume();
-    const [fed, ended] = await Promise.allSettled([pipeline(archive, child.process.stdin), child.ended]);
+    const [fed, ended] = await Promise.allSettled([feed(archive, child.process.stdin), child.ended]);
     // A program that stopped reading has reported why; otherwise the failure of our source is the reason.
     if (fed.status === 'rejected' && !isBrokenPipe(fed.reason)) throw fed.reason;
     if (ended.status === 'rejected') throw ended.reason;

@@ -2,9 +2,9 @@
 import { createWriteStream } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { pipeline } from 'node:stream/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { isDiskFull } from '../../lib/disk-full.ts';
+import { feed } from '../../lib/feed.ts';
 import { randomName } from '../../lib/random-name.ts';
 import { archivedImages, type ArchivedImage } from './archived-images.ts';
 import { assemble, treesOf } from './assemble.ts';
@@ -117,9 +117,7 @@ async function spool(
     }
   }
   try {
-    await pipeline(bounded(), createWriteStream(path, { mode: 0o600, flags: 'wx' }), {
-      ...(signal && { signal }),
-    });
+    await feed(bounded(), createWriteStream(path, { mode: 0o600, flags: 'wx' }), { signal });
   } catch (error) {
     if (!isDiskFull(error)) throw error;
     throw new CayError('resource_exhausted', 'Cannot take the archive in: no space is left', {

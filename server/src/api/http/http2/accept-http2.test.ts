@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { connect, constants, type ClientHttp2Session } from 'node:http2';
-import type { AddressInfo } from 'node:net';
+import { connect as connectTcp, type AddressInfo } from 'node:net';
 import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -123,6 +123,29 @@ describe('acceptHttp2()', () => {
     stream.resume();
     const [trailers] = (await once(stream, 'trailers')) as [Record<string, string>];
     expect(trailers['x-sum']).toBe('42');
+  });
+
+  it('takes no notice of bad requests that are reset at once', async () => {
+    const session = await start((_request, response) => response.end('x'));
+    expect(await get(session)).toMatchObject({ text: 'x' });
+    const frame = (type: number, flags: number, stream: number, payload: Buffer) => {
+      const head = Buffer.from([0, 0, payload.length, type, flags, 0, 0, 0, stream]);
+      return Buffer.concat([head, payload]);
+    };
+    const text = (value: string) => Buffer.concat([Buffer.of(value.length), Buffer.from(value)]);
+    const field = (name: string, value: string) => Buffer.concat([Buffer.of(0), text(name), text(value)]);
+    const block = Buffer.concat([field(':method', 'CONNECT'), field(':authority', 'x')]);
+    const pairs = Array.from({ length: 50 }, (_, index) => [
+      frame(1, 4, 2 * index + 1, block),
+      frame(3, 0, 2 * index + 1, Buffer.alloc(4)),
+    ]);
+    const socket = connectTcp(session.socket.remotePort!, '127.0.0.1').on('error', () => {});
+    undo.push(() => socket.destroy());
+    socket.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
+    socket.write(Buffer.concat([frame(4, 0, 0, Buffer.alloc(0)), ...pairs.flat()]));
+    await once(socket, 'data');
+    await sleep(50);
+    expect(await get(session)).toMatchObject({ text: 'x' });
   });
 
   it('leaves out trailers that HTTP/2 forbids', async () => {

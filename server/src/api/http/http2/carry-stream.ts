@@ -35,6 +35,8 @@ export function carryStream(
   headers: IncomingHttpHeaders,
   { http1, admit, remote, traffic }: CarryOptions,
 ): void {
+  // The client may have reset it before it was looked at.
+  if (stream.destroyed || stream.closed) return;
   const head = http1Head(headers, stream.endAfterHeaders);
   if ('status' in head) return answer(stream, head.status);
   const [near, far] = innerConnection();

@@ -8,7 +8,9 @@ const BYTES = 20_000;
 describe('a connection inside the process', () => {
   it('keeps lent bytes that its writer gives back before they are read', async () => {
     const [near, far] = innerConnection();
-    const parts = Array.from({ length: 5 }, (_, index) => Buffer.from(new ArrayBuffer(BYTES)).fill(index + 1));
+    const parts = Array.from({ length: 5 }, (_, index) =>
+      Buffer.from(new ArrayBuffer(BYTES)).fill(index + 1),
+    );
     let written = 0;
     for (const part of parts) {
       lend(part);
