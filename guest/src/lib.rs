@@ -2,6 +2,7 @@
 
 pub mod bridge;
 pub mod btrfs;
+pub mod bucket_mount;
 pub mod commands;
 pub mod context;
 pub mod egress;
@@ -13,7 +14,6 @@ pub mod guest;
 pub mod hostname;
 pub mod install;
 pub mod launch;
-pub mod link_attributes;
 pub mod memory;
 pub mod on_tree;
 pub mod pack;

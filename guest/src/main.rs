@@ -1,6 +1,6 @@
 //! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | listen PORT | reach MILLISECONDS
 //! ADDRESS… | probe [relay HOST PORT] | pack … | unpack … | on-tree … | hostname PID NAME | sandbox-call SOCKET REQUEST FILE… | launch
-//! | btrfs-snapshot SUBVOLUME COPY (ro|rw) (LIMIT|-)`
+//! | btrfs-snapshot SUBVOLUME COPY (ro|rw) (LIMIT|-) | bucket-mount …`
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use cay_guest::event_loop::{self, End};
 use cay_guest::transport::sockets::Endpoint;
-use cay_guest::{btrfs, hostname, install, launch, on_tree, pack, probe, reach, sandbox_call};
+use cay_guest::{btrfs, bucket_mount, hostname, install, launch, on_tree, pack, probe, reach, sandbox_call};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -36,6 +36,10 @@ fn main() -> ExitCode {
         [mode, from, to, access, limit] if mode == OsStr::new("btrfs-snapshot") => {
             btrfs::snapshot(from, to, access, limit).map(|()| End::Asked)
         }
+        [mode, rest @ ..] if mode == OsStr::new("bucket-mount") => match bucket_mount::run(rest) {
+            Some(result) => result.map(|()| End::Asked),
+            None => return usage(),
+        },
         [mode, port] if mode == OsStr::new("listen") => reach::listen(port).map(|()| End::Asked),
         [mode, within, addresses @ ..] if mode == OsStr::new("reach") => {
             return reach::reach(within, addresses);
@@ -78,7 +82,7 @@ fn pack(direction: pack::Direction, arguments: &[std::ffi::OsString]) -> ExitCod
 }
 
 fn usage() -> ExitCode {
-    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | probe [relay HOST PORT] | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… [--mount DIR --mount-at DIR --mount-as KIND,ACCESS [--mount-subpath PATH]]… [--point PATH [--point-mode MODE]]… -- PROGRAM ARGUMENT… | hostname PID NAME | sandbox-call SOCKET REQUEST (read|new):FILE… | launch | btrfs-snapshot SUBVOLUME COPY (ro|rw) (LIMIT|-)";
+    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | probe [relay HOST PORT] | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… [--mount DIR --mount-at DIR --mount-as KIND,ACCESS [--mount-subpath PATH]]… [--point PATH [--point-mode MODE]]… -- PROGRAM ARGUMENT… | hostname PID NAME | sandbox-call SOCKET REQUEST (read|new):FILE… | launch | btrfs-snapshot SUBVOLUME COPY (ro|rw) (LIMIT|-) | bucket-mount --at DIR --socket PATH --id ID --access (ro|rw) [--patience SECONDS]";
     let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
     ExitCode::from(2)
 }

@@ -34,6 +34,7 @@ import { openRecords } from './records/open-records.ts';
 import type { Records, Transaction } from './records/records.ts';
 import { clearCopies } from './records/sealing/clear-copies.ts';
 import { KEY_FILE, openInstallationKey } from './records/sealing/installation-key.ts';
+import type { BucketOpening } from './bucket-mounts/bucket-mounts.ts';
 import type { StartedEgress } from './egress/start-egress.ts';
 import type { WebhooksOptions } from './control/events/webhooks/webhooks.ts';
 import { lockDirectory } from './host/lock-directory.ts';
@@ -101,6 +102,8 @@ export interface ServeOptions {
   archives?: Store;
   /** What carries connections out of sandboxes: the backend has to be opened with the same. Closed by the caller. */
   egress?: StartedEgress;
+  /** Where the control plane says who opens buckets. */
+  buckets?: BucketOpening;
   /** What may be asked for. The backend has to be opened with the same. */
   policy?: Policy;
   /** How full the machine may become, and whether room is made. */
@@ -237,6 +240,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       onTemplateMade: (project, ms) => log.info({ project, ms }, 'made the template of the code interpreter'),
       pressure: options.pressure,
       ...(options.egress && { egress: options.egress }),
+      ...(options.buckets && { buckets: options.buckets }),
       webhooks: options.webhooks,
       ...(options.policy && { policy: options.policy }),
       takeBackup: ({ signal, withKey }) =>

@@ -85,16 +85,31 @@ export const HostMountSchema = z
   })
   .strict();
 
+export const BucketMountSchema = z
+  .object({
+    type: z.literal('bucket'),
+    bucket: z
+      .string()
+      .regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/, 'must be the name of a bucket of the project')
+      .describe('A bucket of the project, by its name.'),
+    prefix: SubpathSchema.optional().describe("Below the bucket's own prefix."),
+    path: MountPathSchema,
+    readOnly: z.boolean().default(false),
+  })
+  .strict();
+
 /** Something that is mounted in a sandbox beside its own disk. Snapshots, forks and rollbacks leave it alone. */
 export const MountSchema = z.discriminatedUnion('type', [
   VolumeMountSchema,
   TmpfsMountSchema,
   HostMountSchema,
+  BucketMountSchema,
 ]);
 export type Mount = z.infer<typeof MountSchema>;
 export type VolumeMount = z.infer<typeof VolumeMountSchema>;
 export type TmpfsMount = z.infer<typeof TmpfsMountSchema>;
 export type HostMount = z.infer<typeof HostMountSchema>;
+export type BucketMount = z.infer<typeof BucketMountSchema>;
 
 export const MountsSchema = z
   .array(MountSchema)

@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import type { Backend, Orphan } from '../backends/backend.ts';
 import type { ClusterSettings } from '../backends/kubernetes/cluster-settings.ts';
 import type { PlatformRule } from '../backends/composite/platform-rules.ts';
+import type { BucketOpening } from '../bucket-mounts/bucket-mounts.ts';
 import type { Egress } from '../egress/egress.ts';
 import type { SealedBox } from '../lib/sealed-box.ts';
 import type { Policy } from '../policy/policy.ts';
@@ -33,6 +34,8 @@ export interface BackendOptions {
   box?: SealedBox;
   /** Carries connections out of sandboxes. Without it they reach nothing. */
   egress?: Egress;
+  /** Who opens buckets that sandboxes mount. Without it they mount none. */
+  buckets?: BucketOpening;
   runtime?: string;
   /** What may be asked for. */
   policy?: Policy;

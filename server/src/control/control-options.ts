@@ -1,5 +1,6 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../backends/backend.ts';
+import type { BucketOpening } from '../bucket-mounts/bucket-mounts.ts';
 import type { StartedEgress } from '../egress/start-egress.ts';
 import type { Policy } from '../policy/policy.ts';
 import type { QuotaBounds } from '../policy/quota-bounds.ts';
@@ -30,6 +31,8 @@ export interface ControlOptions {
   idleLookMs?: number;
   /** What carries connections out of sandboxes. Without it they reach nothing. */
   egress?: StartedEgress;
+  /** Where it says who opens buckets that sandboxes mount. */
+  buckets?: BucketOpening;
   /** What the operator allows callers to ask for. */
   policy?: Policy;
   /** Where the server writes records, uploads and logs. Its free space is measured too. */

@@ -10,6 +10,7 @@ import { openArchiving } from './pausing/archive.ts';
 import { PRESSURE_DEFAULTS } from './capacity/pressure.ts';
 import { bucketVerbs } from './buckets/bucket-verbs.ts';
 import { openProjectBuckets } from './buckets/project-buckets.ts';
+import { mountSource } from './buckets/mount-source.ts';
 import { openSyncing } from './buckets/syncing.ts';
 import { writesBuckets } from './buckets/writes-buckets.ts';
 import { controlMetrics } from './capacity/control-metrics.ts';
@@ -121,6 +122,7 @@ function buildParts(core: Core, options: ControlOptions) {
   });
   const state = openStateRecorder({ ...core, expiry });
   const projectBuckets = openProjectBuckets({ ...core, endpoints: new Set(options.bucketEndpoints) });
+  if (options.buckets) options.buckets.source = mountSource({ ...core, projectBuckets });
   const syncing = openSyncing({ ...core, projectBuckets });
   const starter = openStarter({ ...core, state, syncing });
   const maker = openMaker({ ...core, starter, state });

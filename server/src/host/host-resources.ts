@@ -1,4 +1,5 @@
 /** Everything that instances on this host share. Opened once, with the backend. */
+import type { BucketMounts } from '../bucket-mounts/bucket-mounts.ts';
 import type { Egress } from '../egress/egress.ts';
 import type { Cgroups } from './cgroups/cgroup.ts';
 import type { Runtime } from './runtimes/runtime.ts';
@@ -18,6 +19,8 @@ export interface HostResources {
   shift(): Promise<ShiftProbe>;
   /** What programs inside reach the network through. Absent: they reach nothing. */
   egress?: Egress | undefined;
+  /** Mounts buckets for instances. Absent: nobody opens buckets. */
+  bucketMounts?: BucketMounts | undefined;
   /** Identifies this boot of the machine; processes of another boot are gone. */
   bootId: string;
 }

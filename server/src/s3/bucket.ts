@@ -49,6 +49,13 @@ export interface GetOptions extends BucketCall {
   object?: BucketObject | undefined;
 }
 
+/** Bytes of an object as it was listed or looked at. */
+export interface ReadOptions extends BucketCall {
+  from: number;
+  /** Behind the last byte, and not behind the end of the object. */
+  to: number;
+}
+
 export interface ListOptions extends BucketCall {
   /** Objects with this in their key behind the prefix are shown as one, which ends with it and has no ETag. */
   delimiter?: string | undefined;
@@ -71,6 +78,16 @@ export interface Bucket {
   head(key: string, call?: BucketCall): Promise<BucketObject | undefined>;
   /** Reads no faster than the consumer iterates. The first read rejects `not_found` if there is none. */
   get(key: string, options?: GetOptions): AsyncIterable<Buffer>;
+  /**
+   * Some bytes of an object, which have no checksum. Rejects `conflict` if it is another by now, `not_found` if it
+   * is gone.
+   */
+  read(object: BucketObject, options: ReadOptions): Promise<Buffer>;
+  /**
+   * Another object with the same content, made by the server. Rejects `conflict` if the object is another by now,
+   * `resource_exhausted` beyond 5 GiB.
+   */
+  copy(object: BucketObject, to: string, call?: BucketCall): Promise<BucketObject>;
   /** Whole or not at all. Passes on what the source rejects with. */
   put(key: string, content: AsyncIterable<Uint8Array>, options?: PutOptions): Promise<BucketObject>;
   /** Absent ones are removed already. */

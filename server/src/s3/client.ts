@@ -31,6 +31,8 @@ export interface S3Request {
   query?: Record<string, string | number>;
   headers?: Record<string, string>;
   body?: readonly Uint8Array[];
+  /** The object that is copied: its key below the prefix, in a header. */
+  source?: string;
   /** In hexadecimal. Computed if absent. */
   sha256?: string;
   /** How long the server may be silent, and its document may take to come. Default: as usual. */
@@ -103,7 +105,13 @@ export function openClient({
   }
 
   async function once(request: S3Request): Promise<IncomingMessage> {
-    const { method, key, query, headers = {}, body = [], patienceMs, signal } = request;
+    const { method, key, query, body = [], patienceMs, source, signal } = request;
+    const headers = {
+      ...request.headers,
+      ...(source !== undefined && {
+        'x-amz-copy-source': `/${bucket}/${(prefix + source).split('/').map(encoded).join('/')}`,
+      }),
+    };
     const target = targetOf(key, query);
     const { accessKeyId, secretKey, sessionToken } = await credentials();
     const length = body.reduce((sum, part) => sum + part.length, 0);

@@ -114,6 +114,19 @@ async function* readRanges(
   }
 }
 
+/** Some bytes of an object of this ETag. */
+export async function readSome(
+  client: S3Client,
+  { key, etag }: BucketObject,
+  range: { from: number; to: number },
+  options: DownloadOptions,
+): Promise<Buffer> {
+  if (range.to <= range.from) return Buffer.alloc(0);
+  return Buffer.concat(
+    await Array.fromAsync(readRange(client, key, { ...options, ...range, whole: false, etag })),
+  );
+}
+
 interface Range {
   from: number;
   /** Behind the last byte. */

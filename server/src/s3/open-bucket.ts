@@ -3,7 +3,8 @@ import { CayError } from '@cay/sdk/protocol';
 import type { BucketAddress } from './bucket-address.ts';
 import type { Bucket, BucketCall, BucketCredentials, BucketObject, ListOptions } from './bucket.ts';
 import { openClient } from './client.ts';
-import { download, objectOf } from './download.ts';
+import { copyObject } from './copy.ts';
+import { download, objectOf, readSome } from './download.ts';
 import { openTransport } from './transport.ts';
 import { abortUpload, unquoted, upload } from './upload.ts';
 import { childrenOf, escaped, textOf, type XmlElement } from './xml.ts';
@@ -126,6 +127,15 @@ export function openBucket(options: OpenBucketOptions): Bucket {
     async *get(key, given = {}) {
       requireKey(key);
       yield* download(client, key, { parallel, stallMs, breaks: attempts, ...given });
+    },
+    async read(object, { from, to, signal }) {
+      requireKey(object.key);
+      return readSome(client, object, { from, to }, { parallel, stallMs, breaks: attempts, signal });
+    },
+    async copy(object, to, call = {}) {
+      requireKey(object.key);
+      requireKey(to);
+      return copyObject(client, object, to, call);
     },
     async put(key, content, given = {}) {
       requireKey(key);

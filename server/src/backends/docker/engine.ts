@@ -73,6 +73,7 @@ export async function lookAtEngine(
   lacks('volumeCopies', 'the Docker engine cannot copy a volume');
   lacks('volumeArchives', 'the Docker engine gives archives of containers alone');
   lacks('volumeSubpath', 'Docker before 26 mounts all of a volume');
+  lacks('bucketMounts', 'containers of the engine mount no buckets: use copies');
   lacks('hostPaths', "directories of the engine's machine are not mounted");
   const disk = await whyNoDiskLimit(client, info, options);
   if (disk !== undefined) lacks('diskLimit', disk);

@@ -85,6 +85,7 @@ const MISSING: Partial<Record<Ability, string>> = {
   volumeArchives: 'pods mount nothing yet',
   volumeSubpath: 'pods mount nothing yet',
   tmpfs: 'pods mount nothing yet',
+  bucketMounts: 'pods mount nothing yet: use copies of buckets',
   hostPaths: 'pods mount nothing yet',
 };
 

@@ -28,6 +28,8 @@ export async function localCapabilities(
   };
 }
 
+const VOLUMES = ['volumes', 'volumeSubpath', 'volumeCopies', 'volumeArchives'] as const;
+
 /** What is wired for sandboxes of this runtime, and why the rest is missing. */
 export async function abilitiesOn(
   { policy, resources }: Engine,
@@ -58,8 +60,10 @@ export async function abilitiesOn(
   if (!resources.trees.capabilities.quota)
     missing.volumeSize = `the ${resources.trees.name} storage has no quota`;
   if (usual?.isolation === 'none')
-    for (const ability of ['volumes', 'volumeSubpath', 'volumeCopies', 'volumeArchives', 'tmpfs'] as const)
+    for (const ability of [...VOLUMES, 'tmpfs', 'bucketMounts'] as const)
       missing[ability] = `${usual.name} mounts nothing`;
+  const noBuckets = resources.bucketMounts ? resources.bucketMounts.why() : 'the server opens no buckets';
+  if (noBuckets !== undefined) missing.bucketMounts ??= noBuckets;
   if (!policy.hostPaths?.length) missing.hostPaths = 'the operator allows no directory of the host';
   return {
     abilities: Object.fromEntries(

@@ -93,7 +93,7 @@ async function cloneRunning(engine: Engine, id: SandboxId, request: CloneRequest
       const planned = await plan(
         engine,
         { ...spec, runtime: unstarted.runtime },
-        { on: unstarted, hostname: hostnameOf(unstarted) },
+        { sandbox: id, on: unstarted, hostname: hostnameOf(unstarted) },
       );
       hold.add(planned.name);
       if (unstarted.memory) hold.add(unstarted.memory.image);

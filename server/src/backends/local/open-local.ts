@@ -5,6 +5,8 @@
 import { chmod, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
+import type { BucketOpening } from '../../bucket-mounts/bucket-mounts.ts';
+import { openBucketMounts } from '../../bucket-mounts/open-bucket-mounts.ts';
 import type { Egress } from '../../egress/egress.ts';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { detectCgroups } from '../../host/cgroups/detect.ts';
@@ -46,6 +48,8 @@ export interface OpenLocalOptions extends Pick<
   dir: string;
   /** What programs inside reach the network through. Absent: they reach nothing. */
   egress?: Egress | undefined;
+  /** Who opens buckets that sandboxes mount. Absent: they mount none. */
+  buckets?: BucketOpening | undefined;
   /** How often what was left behind is looked for while serving. Default every minute; 0 is never. */
   sweepEveryMs?: number;
   /** The storage driver; chosen by what the disk is if absent. */
@@ -86,6 +90,8 @@ const OURS = [
   'images',
   'guests',
   'volumes',
+  'buckets.sock',
+  'bucket-writes',
   IMAGE_STORE,
   'installation.json',
   'probes-local.json',
@@ -103,6 +109,14 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     raiseKernelLimits();
     laid = await openPlatform(options);
     if (options.protectServer) protect(laid.resources, options.onError);
+    if (options.buckets)
+      laid.resources.bucketMounts = await openBucketMounts({
+        dir: options.dir,
+        opening: options.buckets,
+        guestBinary: laid.resources.guestBinary,
+        onError: options.onError ?? (() => {}),
+      });
+    const { bucketMounts } = laid.resources;
     const { trees, guestBinary: binary } = laid.resources;
     releaseLauncher = holdLauncher(binary, ['launch']);
     const imageStore = await openImageStore({
@@ -118,6 +132,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
       ...laid,
       imageStore,
       async onClosed(how) {
+        await bucketMounts?.close();
         releaseLauncher();
         if (how === 'destroyed')
           for (const name of OURS) await rm(join(options.dir, name), { recursive: true, force: true });
@@ -127,6 +142,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     });
   } catch (error) {
     releaseLauncher();
+    await laid?.resources.bucketMounts?.close().catch(() => {});
     await laid?.resources.trees.close().catch(() => {});
     lock.release();
     throw error;

@@ -1,4 +1,4 @@
-import { isCayError, type Limits, type Mount } from '@cay/sdk/protocol';
+import { isCayError, type Limits, type Mount, type SandboxId } from '@cay/sdk/protocol';
 import type { InstanceFacts } from '../../host/instances/instance.ts';
 import type { PreparedTemplate } from '../../host/templates/template.ts';
 import { newName, quotaOf, type Engine } from './engine.ts';
@@ -12,10 +12,12 @@ export interface Wanted {
   readOnlyRoot?: boolean;
   limits?: Limits;
   mounts?: Mount[] | undefined;
+  user?: string;
 }
 
 export interface PlanOptions {
   pooled?: boolean;
+  sandbox?: SandboxId;
   hostname?: string;
   /** The tree that it has already; absent, it gets a clone of the template. */
   on?: { tree?: string; footing?: Footing | undefined };
@@ -31,14 +33,14 @@ export interface PlanOptions {
 export async function plan(
   engine: Engine,
   wanted: Wanted,
-  { pooled = false, hostname, on, project, signal }: PlanOptions = {},
+  { pooled = false, sandbox, hostname, on, project, signal }: PlanOptions = {},
 ): Promise<InstanceFacts> {
   const runtime = await pickRuntime(engine, wanted.runtime);
   const footing =
     on?.footing ??
     footingOf(await engine.templates.prepare(wanted.template, runtime.ids, { project, signal }));
   requireFreeOf(wanted, footing.binds);
-  const mounts = planMounts(engine, wanted.mounts);
+  const mounts = planMounts(engine, wanted.mounts, { sandbox, user: wanted.user });
   const name = newName.instance();
   return {
     name,

@@ -100,7 +100,11 @@ async function startOn(
   const planned = await plan(
     engine,
     { ...spec, runtime },
-    { on: { tree: how.name, footing: from.footing }, hostname: hostnameOf(record) },
+    {
+      sandbox: record.id,
+      on: { tree: how.name, footing: from.footing },
+      hostname: hostnameOf(record),
+    },
   );
   const facts: InstanceFacts = { ...planned, name: how.name };
   return inTurn(engine, () =>

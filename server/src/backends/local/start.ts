@@ -66,6 +66,7 @@ export async function start(
   if (before) await clear(engine, before);
   // The tree belongs to the ids of the runtime that it was made for.
   const facts = await plan(engine, before ? { ...spec, runtime: before.runtime } : spec, {
+    sandbox: id,
     hostname,
     project,
     signal,

@@ -25,7 +25,11 @@ export async function wake(
   const memory = record.memory!;
   await requireRevivable(engine, `sandbox "${id}"`, { runtime, ...memory });
   if (record.instance !== undefined) await clear(engine, record);
-  const facts = await plan(engine, { ...spec, runtime }, { on: record, hostname: hostnameOf(record) });
+  const facts = await plan(
+    engine,
+    { ...spec, runtime },
+    { sandbox: id, on: record, hostname: hostnameOf(record) },
+  );
   const hold = engine.held.hold(facts.name, memory.image);
   const starting: SandboxRecord = {
     ...record,

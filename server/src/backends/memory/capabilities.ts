@@ -36,6 +36,7 @@ export function memoryCapabilities(): Capabilities {
       volumeArchives: true,
       volumeSubpath: true,
       tmpfs: true,
+      bucketMounts: false,
       hostPaths: false,
     },
     notes: {
@@ -54,6 +55,7 @@ export function memoryCapabilities(): Capabilities {
       snapshots:
         "Snapshots live in the server's own process and end with it; its archives are for this backend alone",
       volumes: "Volumes live in the server's own process and end with it",
+      bucketMounts: 'Nothing is mounted in memory: use copies of buckets',
       hostPaths: 'Nothing of the host is shown in memory',
       memorySnapshots: 'What a function has in its variables cannot be kept',
     },

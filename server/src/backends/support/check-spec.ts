@@ -2,7 +2,12 @@ import { CayError, type Capabilities, type SandboxSpec } from '@cay/sdk/protocol
 import { ENFORCED_LIMITS, LIMIT_ABILITIES } from '../../policy/limit-abilities.ts';
 import { requireSpec } from './check.ts';
 
-const MOUNT_ABILITIES = { volume: 'volumes', tmpfs: 'tmpfs', host: 'hostPaths' } as const;
+const MOUNT_ABILITIES = {
+  volume: 'volumes',
+  tmpfs: 'tmpfs',
+  host: 'hostPaths',
+  bucket: 'bucketMounts',
+} as const;
 
 /**
  * Refuses what a backend of these capabilities cannot honour; the template is looked at elsewhere. `where` is

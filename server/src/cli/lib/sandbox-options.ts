@@ -1,13 +1,13 @@
 /** The flags that describe a sandbox, shared by `run` and `create`. */
 import type { CreateSandboxInput, NamedPolicy, NetworkPolicy, NetworkRule } from '@cay/sdk/client';
 import { Option, type Command } from 'commander';
-import { parseBucketCopy } from './bucket-option.ts';
+import { parseBucket } from './bucket-option.ts';
 import { usageError } from './failure.ts';
 import { parseTmpfs, parseVolume } from './mount-options.ts';
 import { parsePublish, type Publish } from './publish-options.ts';
 import { pairs, parseCount, parseCpus, parseSize } from './units.ts';
 
-type Buckets = NonNullable<CreateSandboxInput['buckets']>;
+type Buckets = ReturnType<typeof parseBucket>[];
 type Mounts = NonNullable<CreateSandboxInput['mounts']>;
 
 export interface SandboxOptions {
@@ -106,8 +106,8 @@ export function withSandboxOptions(command: Command): Command {
     )
     .option(
       '--bucket <copy>',
-      'a copy of a bucket as NAME[:PREFIX]:/path, with ,down or ,up for one direction, ,deletions, ,conflict=bucket or ,conflict=sandbox; may be repeated',
-      (text: string, before: Buckets | undefined) => [...(before ?? []), parseBucketCopy(text)],
+      'a bucket as NAME[:PREFIX]:/path, mounted with ,mount or ,mount,ro; else a copy, with ,down or ,up for one direction, ,deletions, ,conflict=bucket or ,conflict=sandbox; may be repeated',
+      (text: string, before: Buckets | undefined) => [...(before ?? []), parseBucket(text)],
     )
     .option(
       '--tmpfs <mount>',
@@ -155,10 +155,7 @@ export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
     ...networkOf(options),
     ...(options.join && { networks: options.join }),
     ...(options.publish && { publish: options.publish }),
-    ...(options.bucket && { buckets: options.bucket }),
-    ...((options.volume || options.tmpfs) && {
-      mounts: [...(options.volume ?? []), ...(options.tmpfs ?? [])],
-    }),
+    ...bucketsOf(options),
     limits: {
       ...(options.cpus !== undefined && { cpus: options.cpus }),
       ...(options.memory !== undefined && { memoryBytes: options.memory }),
@@ -166,4 +163,10 @@ export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
       ...(options.pids !== undefined && { pids: options.pids }),
     },
   };
+}
+
+function bucketsOf({ bucket = [], volume = [], tmpfs = [] }: SandboxOptions): Partial<CreateSandboxInput> {
+  const copies = bucket.flatMap((one) => ('copy' in one ? [one.copy] : []));
+  const mounts = [...volume, ...tmpfs, ...bucket.flatMap((one) => ('mount' in one ? [one.mount] : []))];
+  return { ...(copies.length > 0 && { buckets: copies }), ...(mounts.length > 0 && { mounts }) };
 }

@@ -13,7 +13,7 @@ const DAY_MS = 24 * 3600 * 1000;
 
 type FromSettings = Omit<
   ServeOptions,
-  'backend' | 'asPlatform' | 'dataDir' | 'box' | 'egress' | 'log' | 'archives'
+  'backend' | 'asPlatform' | 'dataDir' | 'box' | 'egress' | 'buckets' | 'log' | 'archives'
 >;
 
 export function serveOptions(

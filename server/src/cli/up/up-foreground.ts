@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import type { Logger } from 'pino';
 import { lastResort } from '../../api/http/last-resort.ts';
+import type { BucketOpening } from '../../bucket-mounts/bucket-mounts.ts';
 import { startEgress, type StartedEgress } from '../../egress/start-egress.ts';
 import { writeFileAtomic } from '../../lib/atomic-file.ts';
 import { lockFile } from '../../lib/file-lock.ts';
@@ -52,6 +53,7 @@ export async function upForeground(
   const log = serverLog(settings.logLevel);
   for (const sentence of unknownVariables(process.env)) log.warn(sentence);
   if (!lowerOomScore(OOM_SCORE)) log.debug('the OOM score cannot be lowered here');
+  const buckets: BucketOpening = {};
   let egress: StartedEgress | undefined;
   let backend: OpenedBackend | undefined;
   let server: RunningServer | undefined;
@@ -82,6 +84,7 @@ export async function upForeground(
       ...backendOptions(resolved),
       protectServer: true,
       egress: egress.engine,
+      buckets,
       box,
       policy,
       onError(error) {
@@ -99,6 +102,7 @@ export async function upForeground(
       asPlatform: composition.asPlatform,
       dataDir: control,
       egress,
+      buckets,
       box,
       log,
     });

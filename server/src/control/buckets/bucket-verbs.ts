@@ -70,7 +70,7 @@ export function bucketVerbs({
         if (users.length > 0)
           throw new CayError(
             'failed_precondition',
-            `Cannot remove bucket "${name}": sandboxes have copies of it (${users.slice(0, 5).join(', ')})`,
+            `Cannot remove bucket "${name}": sandboxes have copies of it or mount it (${users.slice(0, 5).join(', ')})`,
             {
               details: { sandboxes: users.slice(0, 100) },
               hint: 'remove these sandboxes, or detach it from them',

@@ -13,12 +13,16 @@ export interface ProjectBuckets {
   find(project: string, name: string): Promise<BucketInfo>;
   /** Rejects `permission_denied` for an endpoint that may not be used, and `invalid_argument`. */
   check(info: BucketInfo): void;
+  /** Opens it for longer. The caller closes it. A secret that changes is used within a minute. */
+  open(project: string, info: BucketInfo): Promise<Bucket>;
   /** Opens it while the task runs, when it is the project's turn. */
   using<T>(project: string, info: BucketInfo, task: (bucket: Bucket) => Promise<T>): Promise<T>;
 }
 
 const TRANSFERS = 16;
 const OF_A_PROJECT = 2;
+/** How long a secret that was opened is used. */
+const SECRETS_MS = 60_000;
 /** How long one may take. */
 export const TRANSFER_MS = 2 * 3600 * 1000;
 
@@ -62,6 +66,20 @@ export function openProjectBuckets({
       return info;
     },
     check,
+    async open(project, info) {
+      const reach = check(info);
+      let known = { atMs: Date.now(), credentials: await credentialsOf(records, project, info) };
+      return openBucket({
+        address: bucketAddress(info),
+        async credentials() {
+          if (known.atMs < Date.now() - SECRETS_MS)
+            known = { atMs: Date.now(), credentials: await credentialsOf(records, project, info) };
+          return known.credentials;
+        },
+        reach,
+        onError,
+      });
+    },
     using: (project, info, task) =>
       inTurn(project, async () => {
         const reach = check(info);

@@ -60,7 +60,9 @@ export function movePlanner({
 
     const { abilities, runtimes } = await capabilitiesOf(to);
     const { runtime, mounts = [], ...spec } = row.spec;
-    const kept = mounts.filter(({ type }) => type === 'tmpfs' && abilities.tmpfs);
+    const kept = mounts.filter(
+      ({ type }) => (type === 'tmpfs' && abilities.tmpfs) || (type === 'bucket' && abilities.bucketMounts),
+    );
     const left = mounts.filter((mount) => !kept.includes(mount)).map(({ path }) => path);
     if (left.length > 0) lose('volumes', `${left.join(', ')} would not be mounted any more`);
     const hasRuntime = runtime !== undefined && runtimes.includes(runtime);

@@ -42,7 +42,7 @@ export function validateVerb({
           return await task();
         } catch (error) {
           if (!isCayError(error)) throw error;
-          add(error, error.details['what'] === 'volume' ? 'mounts' : field);
+          add(error, ['volume', 'bucket'].includes(String(error.details['what'])) ? 'mounts' : field);
           return undefined;
         }
       }

@@ -1,4 +1,4 @@
-import { CayError, type Mount } from '@cay/sdk/protocol';
+import { CayError, type BucketMount, type Mount } from '@cay/sdk/protocol';
 import type { Tables } from '../../records/tables/tables.ts';
 
 /**
@@ -6,12 +6,13 @@ import type { Tables } from '../../records/tables/tables.ts';
  * not have, `failed_precondition` for one on another platform or a snapshot that is to be written.
  */
 export async function resolveMounts(
-  on: Pick<Tables, 'volumes'>,
+  on: Pick<Tables, 'volumes' | 'buckets'>,
   { project, platform }: { project: string; platform: string | undefined },
   mounts: readonly Mount[],
 ): Promise<Mount[]> {
   return Promise.all(
     mounts.map(async (mount): Promise<Mount> => {
+      if (mount.type === 'bucket') return bucketMount(on, project, mount);
       if (mount.type !== 'volume') return mount;
       const volume = await on.volumes.find(project, mount.volume);
       if (volume?.state !== 'kept')
@@ -34,4 +35,24 @@ export async function resolveMounts(
       return { ...mount, volume: volume.id, name: volume.name };
     }),
   );
+}
+
+async function bucketMount(
+  on: Pick<Tables, 'buckets'>,
+  project: string,
+  mount: BucketMount,
+): Promise<BucketMount> {
+  const info = await on.buckets.get(project, mount.bucket);
+  if (!info)
+    throw new CayError('not_found', `Bucket "${mount.bucket}" does not exist`, {
+      details: { what: 'bucket' },
+      hint: 'give it a name first: cay bucket add',
+    });
+  if (info.readOnly && !mount.readOnly)
+    throw new CayError(
+      'failed_precondition',
+      `Cannot mount bucket "${mount.bucket}" to be written: it is read-only`,
+      { details: { what: 'bucket' }, hint: 'mount it read-only' },
+    );
+  return mount;
 }

@@ -1,3 +1,5 @@
+import { join } from 'node:path';
+import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { ContainerMount } from '../runtimes/runtime.ts';
 import type { HostResources } from '../host-resources.ts';
@@ -21,6 +23,20 @@ export const InstanceMountSchema = z.discriminatedUnion('kind', [
     readOnly: z.boolean(),
   }),
   z.object({
+    kind: z.literal('bucket'),
+    /** Absent in what is only checked. */
+    sandbox: z
+      .string()
+      .transform((id) => id as SandboxId)
+      .optional(),
+    bucket: z.string(),
+    prefix: z.string().optional(),
+    target: z.string(),
+    readOnly: z.boolean(),
+    /** Whose files they seem to be, by an id inside. */
+    owner: z.int(),
+  }),
+  z.object({
     kind: z.literal('tmpfs'),
     target: z.string(),
     sizeBytes: z.number().optional(),
@@ -30,14 +46,40 @@ export const InstanceMountSchema = z.discriminatedUnion('kind', [
 ]);
 export type InstanceMount = z.infer<typeof InstanceMountSchema>;
 
-/** The directories of the host that a container gets. Rejects `not_found` for a volume that is gone. */
+/** Where an instance has its mounts of buckets. */
+export function bucketsOf(instanceDir: string): string {
+  return join(instanceDir, 'buckets');
+}
+
+/**
+ * The directories of the host that a container gets. Mounts its buckets, which end with `bucketMounts.end`. Rejects
+ * `not_found` for a volume or a bucket that is gone.
+ */
 export function mountsOf(
-  { trees }: Pick<HostResources, 'trees'>,
+  { trees, bucketMounts }: Pick<HostResources, 'trees' | 'bucketMounts'>,
   mounts: readonly InstanceMount[],
+  { dir, hostId }: { dir: string; hostId: number },
 ): Promise<ContainerMount[]> {
   return Promise.all(
-    mounts.map(async (mount): Promise<ContainerMount> => {
+    mounts.map(async (mount, index): Promise<ContainerMount> => {
       if (mount.kind === 'tmpfs') return mount;
+      if (mount.kind === 'bucket') {
+        const { sandbox, bucket, prefix, target, readOnly } = mount;
+        if (!bucketMounts || sandbox === undefined)
+          throw new CayError('unsupported', `Cannot mount bucket "${bucket}": the server opens no buckets`);
+        const id = hostId + mount.owner;
+        const facts = { sandbox, bucket, prefix, path: target, readOnly, owner: { uid: id, gid: id } };
+        const source = await bucketMounts.begin(join(bucketsOf(dir), String(index)), facts);
+        return {
+          kind: 'directory',
+          source,
+          target,
+          readOnly,
+          subpath: undefined,
+          shifted: false,
+          makes: false,
+        };
+      }
       const { subpath, target, readOnly } = mount;
       const common = { kind: 'directory' as const, subpath, target };
       if (mount.kind === 'host')

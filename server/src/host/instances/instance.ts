@@ -26,7 +26,7 @@ import type { Cgroup, CgroupLimits, CgroupReading } from '../cgroups/cgroup.ts';
 import type { Container, IdMapping, Runtime } from '../runtimes/runtime.ts';
 import { ImageOriginSchema } from '../templates/template.ts';
 import type { HostResources } from '../host-resources.ts';
-import { InstanceMountSchema, mountsOf } from './instance-mount.ts';
+import { bucketsOf, InstanceMountSchema, mountsOf } from './instance-mount.ts';
 import { GUEST_FILE, keepGuest } from './kept-guest.ts';
 
 const InstanceFactsSchema = z.object({
@@ -164,7 +164,7 @@ export async function launchInstance(
       socketDir: run,
       guestBinary: guest,
       binds: facts.binds,
-      mounts: await mountsOf(resources, facts.mounts ?? []),
+      mounts: await mountsOf(resources, facts.mounts ?? [], { dir, hostId: ids.hostId }),
       cgroup,
       hostname: instance.hostname,
       openFiles: facts.openFiles,
@@ -363,9 +363,17 @@ export async function destroyRemains(
   if (runtime) await runtime.remove(facts.name, cgroup);
   await cgroup.remove();
   const { dir } = paths(resources, facts.name);
+  await endBuckets(resources, dir);
   // No process uses the range any more. A range whose directory is gone counts as free.
   resources.ranges.release(dir);
   await rm(dir, { recursive: true, force: true });
+}
+
+/** When no process can write any more. What was written and not closed is written now, which may take minutes. */
+async function endBuckets({ bucketMounts }: HostResources, dir: string): Promise<void> {
+  if (!bucketMounts) return;
+  const names = await readdir(bucketsOf(dir)).catch(() => []);
+  await Promise.all(names.map((name) => bucketMounts.end(join(bucketsOf(dir), name))));
 }
 
 /**

@@ -3,6 +3,7 @@ import {
   type BucketInfo,
   type BucketSync,
   type SandboxId,
+  type SandboxSpec,
   type SyncState,
 } from '@cay/sdk/protocol';
 import type { TableContext } from './table-context.ts';
@@ -20,7 +21,7 @@ export interface BucketRecords {
   list(project: string): Promise<BucketInfo[]>;
   count(project: string): Promise<number>;
   delete(project: string, name: string): Promise<void>;
-  /** Sandboxes of the project that have a copy of it. */
+  /** Sandboxes of the project that have a copy of it, or mount it. */
   usedBy(project: string, name: string): Promise<SandboxId[]>;
   attach(sandbox: SandboxId, sync: BucketSync): Promise<void>;
   detach(sandbox: SandboxId, path: string): Promise<boolean>;
@@ -84,7 +85,16 @@ export function bucketTable({ sql }: TableContext): BucketRecords {
         project,
         name,
       );
-      return rows.map(({ sandbox }) => sandbox);
+      const mounting = await sql.all<{ id: SandboxId; spec: string }>(
+        `SELECT id, spec FROM sandboxes WHERE project = ? AND spec LIKE '%"type":"bucket"%' ORDER BY id`,
+        project,
+      );
+      const mounts = ({ spec }: { spec: string }) =>
+        ((JSON.parse(spec) as SandboxSpec).mounts ?? []).some(
+          (mount) => mount.type === 'bucket' && mount.bucket === name,
+        );
+      const users = [...rows.map(({ sandbox }) => sandbox), ...mounting.filter(mounts).map(({ id }) => id)];
+      return [...new Set(users)];
     },
     async attach(sandbox, sync) {
       await sql.run(
