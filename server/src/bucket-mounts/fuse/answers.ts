@@ -45,7 +45,8 @@ function putAttributes(bytes: Buffer, at: number, attributes: Attributes): void 
     bytes.writeUInt32LE(Math.floor(nanoseconds), at + 48 + index * 4);
   }
   bytes.writeUInt32LE((kind === 'directory' ? S_IFDIR : S_IFREG) | mode, at + 60);
-  bytes.writeUInt32LE(kind === 'directory' ? 2 : 1, at + 64);
+  // Of a directory it says that the number is not known: two would mean that no directory is in it.
+  bytes.writeUInt32LE(1, at + 64);
   bytes.writeUInt32LE(owner.uid, at + 68);
   bytes.writeUInt32LE(owner.gid, at + 72);
   bytes.writeUInt32LE(64 * 1024, at + 80);
