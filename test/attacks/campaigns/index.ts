@@ -2,6 +2,7 @@ import type { Campaign } from '../support/campaign.ts';
 import { allowances } from './allowances.ts';
 import { api } from './api.ts';
 import { applications } from './applications.ts';
+import { builds } from './builds.ts';
 import { egress } from './egress.ts';
 import { http2 } from './http2.ts';
 import { images } from './images.ts';
@@ -18,6 +19,7 @@ export const CAMPAIGNS: readonly Campaign[] = [
   allowances,
   api,
   applications,
+  builds,
   egress,
   http2,
   images,
