@@ -1,6 +1,6 @@
 /** Agent tools where the sandbox itself is against them: odd files, and a program that swaps what they look at. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { Sandbox, TOOL_INPUTS, TOOL_NAMES, type ToolDialect, type ToolResult } from '@cay/sdk';
+import { Sandbox, TOOL_INPUTS, TOOL_NAMES, type CayError, type ToolDialect } from '@cay/sdk';
 import { z } from 'zod';
 import { openCay, type Cay } from '../support/cay.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
@@ -93,7 +93,7 @@ describe.skipIf(whyNoLocal() !== undefined)(`agent tools against a hostile sandb
     const began = performance.now();
     const answer = await box
       .tool(name, input, { timeoutMs: PER_CALL_MS / 2, ...(dialect && { dialect }) })
-      .catch((error: unknown) => error as ToolResult & { code?: string });
+      .catch((error: CayError) => error);
     const text = JSON.stringify(answer);
     const about = `${name} ${JSON.stringify(input).slice(0, 200)}: ${text.slice(0, 300)}`;
     expect(performance.now() - began, about).toBeLessThan(3 * PER_CALL_MS);
