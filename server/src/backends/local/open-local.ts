@@ -109,13 +109,13 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     raiseKernelLimits();
     laid = await openPlatform(options);
     if (options.protectServer) protect(laid.resources, options.onError);
-    if (options.buckets)
-      laid.resources.bucketMounts = await openBucketMounts({
-        dir: options.dir,
-        opening: options.buckets,
-        guestBinary: laid.resources.guestBinary,
-        onError: options.onError ?? (() => {}),
-      });
+    // Also where nobody opens buckets: mounts of an earlier server end here.
+    laid.resources.bucketMounts = await openBucketMounts({
+      dir: options.dir,
+      opening: options.buckets ?? {},
+      guestBinary: laid.resources.guestBinary,
+      onError: options.onError ?? (() => {}),
+    });
     const { bucketMounts } = laid.resources;
     const { trees, guestBinary: binary } = laid.resources;
     releaseLauncher = holdLauncher(binary, ['launch']);
