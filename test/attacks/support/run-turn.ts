@@ -9,6 +9,8 @@ const CASES_PER_CHECK = 8;
 /** Cases before memory is looked at for the first time: by then the server has loaded what it loads once. */
 const WARM_UP_CASES = 50;
 const MAX_FINDINGS = 5;
+/** Of the server's log, told with a finding. */
+const MAX_LOGGED_ERRORS = 3;
 /** What the server may have grown by when the turn is over. */
 const MAX_GROWTH_BYTES = 512 * 1024 ** 2;
 
@@ -55,10 +57,8 @@ export async function runTurn(
   let readTo = 0;
 
   const found = (error: unknown) => {
-    findings.push({
-      number: done,
-      words: `${last}: ${error instanceof Error ? error.message : String(error)}`,
-    });
+    const words = `${last}: ${error instanceof Error ? error.message : String(error)}`;
+    findings.push({ number: done, words: `${words}${loggedErrors(target.log().slice(readTo))}` });
   };
   /** Whether the same process still answers, and has logged nothing that nobody expected. */
   const sound = async () => {
@@ -93,6 +93,15 @@ export async function runTurn(
     found(new Error(`the server grew by ${rssAfter - rssBefore} bytes`));
   if (lives) await inTime(Promise.resolve(open[Symbol.asyncDispose]?.())).catch(found);
   return { cases: done, seconds, rssBefore, rssAfter, findings };
+}
+
+/** The errors among lines of the log: a turn that depends on the load of the machine cannot be played again. */
+function loggedErrors(log: string): string {
+  const errors = log.split('\n').filter((line) => /"level":[56]0/.test(line));
+  return errors
+    .slice(-MAX_LOGGED_ERRORS)
+    .map((line) => `\n  the server logged ${line.slice(0, 2_000)}`)
+    .join('');
 }
 
 /** `undefined` if the server has ended. */
