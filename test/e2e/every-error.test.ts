@@ -4,7 +4,6 @@
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { ERRORS } from '@cay/sdk/protocol';
 import { memoryBackend } from '../../server/src/backends/memory/memory.ts';
@@ -12,6 +11,8 @@ import { serverLog } from '../../server/src/cli/lib/server-log.ts';
 import { loadProgram, runCli } from '../../server/src/cli/program.ts';
 import type { Composition } from '../../server/src/cli/verb.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
+
+type Command = Awaited<ReturnType<typeof loadProgram>>;
 
 /** These act on this machine, or serve until they are ended. The verbs below talk to a server alone. */
 const ON_THIS_MACHINE = [

@@ -196,7 +196,11 @@ describe('projects and quotas', () => {
   it.each(['template', 'volume', 'webhook', 'secret', 'snapshot', 'bucket'])(
     '"%s rm" of what does not exist says so',
     async (verb) => {
-      expect(await cay.run(verb, 'rm', 'nope')).toMatchObject({ code: 66, stdout: '', stderr: said(`cay ${verb} ls`) });
+      expect(await cay.run(verb, 'rm', 'nope')).toMatchObject({
+        code: 66,
+        stdout: '',
+        stderr: said(`cay ${verb} ls`),
+      });
     },
   );
 });

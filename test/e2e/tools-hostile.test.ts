@@ -1,7 +1,6 @@
 /** Agent tools where the sandbox itself is against them: odd files, and a program that swaps what they look at. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Sandbox, TOOL_INPUTS, TOOL_NAMES, type CayError, type ToolDialect } from '@cay/sdk';
-import { z } from 'zod';
 import { openCay, type Cay } from '../support/cay.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { killServing, startServing, type Serving } from '../support/serving.ts';
@@ -36,8 +35,10 @@ const ODD = [
   ...['zero', 'mem', 'root', 'self', 'self/self/self/latin', 'deep', 'new\nline', 'root/secret', 'none/none'],
 ].map((name) => `odd/${name}`);
 
+type JsonSchema = Pick<ReturnType<(typeof TOOL_INPUTS)['read']['toJSONSchema']>, 'properties' | 'required'>;
+
 /** Another sandbox path for every path that the schema of a tool has, and something of the right kind for the rest. */
-function inputsFor(schema: z.core.JSONSchema.JSONSchema, path: string): Record<string, unknown> {
+function inputsFor({ properties = {}, required = [] }: JsonSchema, path: string): Record<string, unknown> {
   const words: Record<string, unknown> = {
     command: 'true',
     patch: `*** Begin Patch\n*** Update File: ${path}\n@@\n-one\n+two\n*** End Patch`,
@@ -55,10 +56,10 @@ function inputsFor(schema: z.core.JSONSchema.JSONSchema, path: string): Record<s
     head_limit: 50,
   };
   const input: Record<string, unknown> = {};
-  for (const [name, field] of Object.entries(schema.properties ?? {})) {
+  for (const [name, field] of Object.entries(properties)) {
     if (typeof field === 'boolean') continue;
     if (/path|repo|workdir|directory/.test(name) && field.type === 'string') input[name] = path;
-    else if (schema.required?.includes(name) || name in words) {
+    else if (required.includes(name) || name in words) {
       if (name in words) input[name] = words[name];
       else if (field.enum) input[name] = field.enum[0];
       else input[name] = field.type === 'integer' || field.type === 'number' ? 1 : 'one';
@@ -111,7 +112,7 @@ describe.skipIf(whyNoLocal() !== undefined)(`agent tools against a hostile sandb
       const repositories = ['git_clone', 'git_push', 'git_pull'];
       for (const name of TOOL_NAMES) {
         if (name.startsWith('bash') || repositories.includes(name)) continue;
-        const schema = z.toJSONSchema(TOOL_INPUTS[name], { io: 'input' });
+        const schema = TOOL_INPUTS[name].toJSONSchema({ io: 'input' });
         for (const path of ODD) await call(name, inputsFor(schema, path));
       }
       for (const path of ODD) {

@@ -186,7 +186,7 @@ function usageOf(
   const text = message
     .replace(/^error: /, '')
     .replace(/\.$/, '')
-    .replace(/^command-argument value ('.*') is invalid for argument '(.*?)'\. /s, "$2 cannot be $1: ")
+    .replace(/^command-argument value ('.*') is invalid for argument '(.*?)'\. /s, '$2 cannot be $1: ')
     .replace(/^option '(?:-\w, )?(--[\w-]+)[^']*' argument ('.*') is invalid\. /s, '$1 cannot be $2: ');
   const sentence = text.charAt(0).toUpperCase() + text.slice(1);
   const flag = code === 'commander.unknownOption' ? /'([^']+)'/.exec(message)?.[1] : undefined;

@@ -134,7 +134,8 @@ function issueWords({ code, details }: CayError, flags?: readonly string[]): Wor
   const path = first?.path ?? (Array.isArray(details['path']) ? details['path'].join('.') : undefined);
   if (path === undefined) return undefined;
   const flag = flagOf(path);
-  if (!flag) return first && path !== '' ? { message: `The ${path} is not valid: ${first.message}` } : undefined;
+  if (!flag)
+    return first && path !== '' ? { message: `The ${path} is not valid: ${first.message}` } : undefined;
   const [long, kind] = flag;
   // A verb without that flag takes the value as an argument.
   const name = flags === undefined || flags.includes(long) ? long : `The ${long.slice(2)}`;
