@@ -51,13 +51,13 @@ fn numbers_are_odd_and_ascend() {
 #[test]
 fn credit_may_be_overdrawn_by_one_frame_and_no_more() {
     let mut connection = greeted();
-    let mut events = Vec::new();
-    connection.receive(&open(1), &mut events).unwrap();
+    // Events borrow the bytes that they came from.
+    connection.receive(&open(1), &mut Vec::new()).unwrap();
     let big = frame(Kind::Data, 0, 1, &vec![7; 131_072]);
-    connection.receive(&big, &mut events).unwrap();
-    connection.receive(&frame(Kind::Data, 0, 1, &[1; 131_071]), &mut events).unwrap();
-    connection.receive(&big, &mut events).unwrap();
-    assert!(connection.receive(&frame(Kind::Data, 0, 1, &[1]), &mut events).is_err());
+    connection.receive(&big, &mut Vec::new()).unwrap();
+    connection.receive(&frame(Kind::Data, 0, 1, &[1; 131_071]), &mut Vec::new()).unwrap();
+    connection.receive(&big, &mut Vec::new()).unwrap();
+    assert!(connection.receive(&frame(Kind::Data, 0, 1, &[1]), &mut Vec::new()).is_err());
 }
 
 #[test]
@@ -107,15 +107,16 @@ fn a_task_that_takes_much_is_given_more_room_at_once_and_few_are() {
 #[test]
 fn a_stream_is_over_when_both_have_ended() {
     let mut connection = greeted();
-    let mut events = Vec::new();
-    connection.receive(&open(1), &mut events).unwrap();
+    connection.receive(&open(1), &mut Vec::new()).unwrap();
     connection.end(1);
     assert!(!connection.may_send(1));
-    connection.receive(&frame(Kind::End, 0, 1, &[]), &mut events).unwrap();
+    let end = frame(Kind::End, 0, 1, &[]);
+    connection.receive(&end, &mut Vec::new()).unwrap();
     assert!(connection.streams.is_empty());
-    events.clear();
-    connection.receive(&frame(Kind::Data, 0, 1, b"late"), &mut events).unwrap();
-    connection.receive(&frame(Kind::End, 0, 1, &[]), &mut events).unwrap();
+    let late = frame(Kind::Data, 0, 1, b"late");
+    let mut events = Vec::new();
+    connection.receive(&late, &mut events).unwrap();
+    connection.receive(&end, &mut events).unwrap();
     assert!(events.is_empty());
 }
 
