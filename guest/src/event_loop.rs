@@ -78,6 +78,7 @@ fn prepare_process() {
         if libc::getpid() != 1 {
             libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
         } else {
+            crate::link_attributes::mend();
             // Where the guest may set the hostname, which a restored sandbox needs, no command may.
             libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0);
         }

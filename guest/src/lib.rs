@@ -14,6 +14,7 @@ pub mod guest;
 pub mod hostname;
 pub mod install;
 pub mod launch;
+pub mod link_attributes;
 pub mod memory;
 pub mod on_tree;
 pub mod pack;

@@ -49,6 +49,13 @@ export function fileCases(suite: Suite): void {
     expect((await box.read('link')).toString()).toBe('content');
   });
 
+  suite.inBox('ls -l lists symlinks without an error', ['processes'], async (box) => {
+    await box.files.symlink(`${box.dir}/link`, 'target');
+    const ran = await box.run('ls -la && ls -l link', { workdir: box.dir });
+    expect({ code: ran.exitCode, stderr: ran.stderr }).toEqual({ code: 0, stderr: '' });
+    expect(ran.stdout).toContain('link -> target');
+  });
+
   suite.inBox('a symlink that leads nowhere can be seen but not followed', [], async (box) => {
     await box.files.symlink(`${box.dir}/dangling`, '/no/such/place');
     expect((await box.files.stat(`${box.dir}/dangling`, { follow: false })).type).toBe('symlink');
