@@ -14,6 +14,7 @@ const NEVER: Readonly<Record<string, readonly string[]>> = {
   lib: ['policy', 'guest', 'control', 'api'],
   policy: ['control', 'backends', 'records'],
   s3: ['storage', 'control', 'egress'],
+  'bucket-mounts': ['guest', 'host', 'backends', 'control', 'records', 'api'],
   storage: ['control', 'records', 'backends'],
   egress: ['guest', 'control', 'backends', 'records', 'api'],
   guest: ['host', 'backends', 'control'],
