@@ -9,7 +9,7 @@ use crate::egress::redirect::Redirect;
 use crate::guest::Guest;
 use crate::poller::Poller;
 use crate::sys;
-use crate::tasks::{Bell, Tasks};
+use crate::tasks::{Notifier, Tasks};
 use crate::transport::sockets::Endpoint;
 
 /// Why the guest has ended.
@@ -33,7 +33,7 @@ pub fn run(endpoint: Endpoint) -> Result<End, String> {
     let signals = block_signals().map_err(said("watch for signals"))?;
     let poke = sys::eventfd().map_err(said("make an event descriptor"))?;
     let spawner = Spawner::new(poke.as_raw_fd(), nofile).map_err(said("open /dev/null"))?;
-    let tasks = Tasks::new(Bell::new(poke.as_raw_fd()));
+    let tasks = Tasks::new(Notifier::new(poke.as_raw_fd()));
     let poller = Poller::new().map_err(said("make an epoll set"))?;
     let mut guest = Guest::new(endpoint, poller, Commands::new(spawner), tasks, egress, poke, signals)
         .map_err(said("listen"))?;

@@ -60,7 +60,7 @@ impl Failure {
         };
         let name = if name.is_empty() { format!("E{errno}") } else { name.to_owned() };
         let text = std::io::Error::from_raw_os_error(errno).to_string();
-        // Readers are told the meaning; the number is the library's own addition.
+        // The message has the meaning; the number is the library's own addition.
         let meaning = text.split(" (os error").next().unwrap_or_default();
         Failure::new(code, format!("Cannot {doing}: {meaning}")).with("errno", Value::Text(name))
     }

@@ -5,6 +5,7 @@ pub mod btrfs;
 pub mod bucket_mount;
 pub mod commands;
 pub mod context;
+pub mod datagram_port;
 pub mod egress;
 pub mod event_loop;
 pub mod failure;

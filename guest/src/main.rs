@@ -1,5 +1,6 @@
 //! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | listen PORT | reach MILLISECONDS
-//! ADDRESS… | probe [relay HOST PORT] | pack … | unpack … | on-tree … | hostname PID NAME | sandbox-call SOCKET REQUEST FILE… | launch
+//! ADDRESS… | probe [relay HOST PORT] | pack … | unpack … | on-tree … | hostname PID NAME | sandbox-call
+//! SOCKET REQUEST FILE… | launch
 //! | btrfs-snapshot SUBVOLUME COPY (ro|rw) (LIMIT|-) | bucket-mount …`
 
 use std::ffi::OsStr;

@@ -59,14 +59,14 @@ fn parse(line: &str) -> Option<Listening> {
 /// What a watcher has reported last.
 #[derive(Default)]
 pub struct Watcher {
-    told: BTreeSet<Listening>,
+    reported: BTreeSet<Listening>,
     greeted: bool,
 }
 
 impl Watcher {
     /// The changes since the last message; the first message is always sent.
     pub fn changes(&mut self, now: &BTreeSet<Listening>) -> Option<Value> {
-        if self.greeted && self.told == *now {
+        if self.greeted && self.reported == *now {
             return None;
         }
         let list = |ports: Vec<&Listening>| {
@@ -76,11 +76,11 @@ impl Watcher {
             Value::Array(ports.into_iter().map(entry).collect())
         };
         let message = Value::map([
-            ("opened", list(now.difference(&self.told).collect())),
-            ("closed", list(self.told.difference(now).collect())),
+            ("opened", list(now.difference(&self.reported).collect())),
+            ("closed", list(self.reported.difference(now).collect())),
         ]);
         self.greeted = true;
-        self.told = now.clone();
+        self.reported = now.clone();
         Some(message)
     }
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_is_told_at_once_and_then_of_changes() {
+    fn a_watcher_gets_a_report_at_once_and_then_changes() {
         let mut watcher = Watcher::default();
         let none = BTreeSet::new();
         let one = BTreeSet::from([(80, "0.0.0.0".parse().unwrap())]);

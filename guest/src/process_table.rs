@@ -106,14 +106,14 @@ pub fn kill_below(root: i32) -> usize {
     let mut killed = HashSet::new();
     for _ in 0..LOOKS {
         let found = descendants(&read(), root);
-        let mut news = false;
+        let mut any_new = false;
         for pid in &found {
-            news |= killed.insert(*pid);
+            any_new |= killed.insert(*pid);
             // SAFETY: no pointers. The pid of a descendant cannot have been reused unless it was reaped
             // within this call.
             unsafe { libc::kill(*pid, libc::SIGKILL) };
         }
-        if !news {
+        if !any_new {
             return found.len();
         }
     }

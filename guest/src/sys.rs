@@ -1,5 +1,6 @@
 //! The few system calls that `std` does not have, with their errors as numbers.
 
+use std::io::IoSlice;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// The calling thread's last error.
@@ -20,18 +21,25 @@ pub fn owned(fd: i32) -> Result<OwnedFd, i32> {
     if fd < 0 { Err(errno()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
 }
 
+/// What `read` or `write` returned; `None` when a signal interrupted the call and it is to be repeated.
+fn transferred(n: isize) -> Option<Result<Option<usize>, i32>> {
+    if n >= 0 {
+        return Some(Ok(Some(n as usize)));
+    }
+    match errno() {
+        libc::EINTR => None,
+        libc::EAGAIN => Some(Ok(None)),
+        errno => Some(Err(errno)),
+    }
+}
+
 /// Reads; `Ok(None)` when there is nothing to read now.
 pub fn read(fd: RawFd, buffer: &mut [u8]) -> Result<Option<usize>, i32> {
     loop {
         // SAFETY: the buffer is valid for its length.
         let n = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
-        if n >= 0 {
-            return Ok(Some(n as usize));
-        }
-        match errno() {
-            libc::EINTR => {}
-            libc::EAGAIN => return Ok(None),
-            errno => return Err(errno),
+        if let Some(done) = transferred(n) {
+            return done;
         }
     }
 }
@@ -41,13 +49,19 @@ pub fn write(fd: RawFd, bytes: &[u8]) -> Result<Option<usize>, i32> {
     loop {
         // SAFETY: the slice is valid for its length.
         let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
-        if n >= 0 {
-            return Ok(Some(n as usize));
+        if let Some(done) = transferred(n) {
+            return done;
         }
-        match errno() {
-            libc::EINTR => {}
-            libc::EAGAIN => return Ok(None),
-            errno => return Err(errno),
+    }
+}
+
+/// Writes several pieces in one call; `None` when the descriptor takes nothing now.
+pub fn write_vectored(fd: RawFd, pieces: &[IoSlice<'_>]) -> Result<Option<usize>, i32> {
+    loop {
+        // SAFETY: `IoSlice` is an `iovec`, and the slices are valid for their lengths.
+        let n = unsafe { libc::writev(fd, pieces.as_ptr().cast(), pieces.len() as libc::c_int) };
+        if let Some(done) = transferred(n) {
+            return done;
         }
     }
 }

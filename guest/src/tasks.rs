@@ -24,35 +24,35 @@ const STACK: usize = 128 * 1024;
 /// What a thread may put into its mailbox before the loop has taken it.
 const OUTBOX: usize = 262_144;
 
-/// Tells the loop that a mailbox has changed.
-pub struct Bell {
+/// Notifies the loop that a mailbox has changed.
+pub struct Notifier {
     fd: RawFd,
-    rung: AtomicBool,
+    notified: AtomicBool,
     streams: Mutex<Vec<u32>>,
     finished: AtomicUsize,
 }
 
-impl Bell {
-    /// Rings by poking `fd`.
-    pub fn new(fd: RawFd) -> Arc<Bell> {
-        Arc::new(Bell {
+impl Notifier {
+    /// `fd` is an event descriptor of the loop.
+    pub fn new(fd: RawFd) -> Arc<Notifier> {
+        Arc::new(Notifier {
             fd,
-            rung: AtomicBool::new(false),
+            notified: AtomicBool::new(false),
             streams: Mutex::new(Vec::new()),
             finished: AtomicUsize::new(0),
         })
     }
 
-    fn ring(&self, stream: u32) {
+    fn notify(&self, stream: u32) {
         lock(&self.streams).push(stream);
-        if !self.rung.swap(true, Ordering::AcqRel) {
+        if !self.notified.swap(true, Ordering::AcqRel) {
             sys::poke(self.fd);
         }
     }
 
     /// The streams whose mailbox has changed since the last call.
-    pub fn answer(&self) -> Vec<u32> {
-        self.rung.store(false, Ordering::Release);
+    pub fn take(&self) -> Vec<u32> {
+        self.notified.store(false, Ordering::Release);
         std::mem::take(&mut *lock(&self.streams))
     }
 }
@@ -80,21 +80,21 @@ struct State {
 pub struct Mailbox {
     stream: u32,
     state: Mutex<State>,
-    news: Condvar,
-    bell: Arc<Bell>,
+    changed: Condvar,
+    notifier: Arc<Notifier>,
 }
 
 impl Mailbox {
     /// DATA from the server.
     pub fn data(&self, bytes: Vec<u8>) {
         lock(&self.state).inbox.push_back(bytes);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// END from the server.
     pub fn ended(&self) {
         lock(&self.state).they_ended = true;
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// The stream or the connection is gone.
@@ -107,7 +107,7 @@ impl Mailbox {
             sys::poke(fd.as_raw_fd());
         }
         drop(state);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// Credit from the server.
@@ -115,7 +115,7 @@ impl Mailbox {
         let mut state = lock(&self.state);
         state.credit += i64::from(amount);
         drop(state);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// Moves what the thread has written to the connection; true when the stream is done.
@@ -128,7 +128,7 @@ impl Mailbox {
         let result = state.result.take();
         drop(state);
         if was_full {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
         for (frame, payload) in outbox {
             connection.encoded(self.stream, frame, payload);
@@ -161,7 +161,7 @@ impl Side {
         frame.extend_from_slice(payload);
         let mut state = lock(&self.0.state);
         while !state.gone && (state.credit <= 0 || state.outbox_bytes >= OUTBOX) {
-            state = self.0.news.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self.0.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         if state.gone {
             return Err(Stopped::Gone);
@@ -172,7 +172,7 @@ impl Side {
         state.outbox.push((frame, payload.len()));
         drop(state);
         if first {
-            self.0.bell.ring(self.0.stream);
+            self.0.notifier.notify(self.0.stream);
         }
         Ok(())
     }
@@ -204,14 +204,14 @@ impl TaskStream for Side {
                 let grant = before < state.report && state.taken >= state.report;
                 drop(state);
                 if grant {
-                    self.0.bell.ring(self.0.stream);
+                    self.0.notifier.notify(self.0.stream);
                 }
                 return Ok(Some(bytes));
             }
             if state.they_ended {
                 return Ok(None);
             }
-            state = self.0.news.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self.0.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
 
@@ -237,15 +237,15 @@ struct Job {
 /// The threads.
 pub struct Tasks {
     /// Rung by the threads.
-    pub bell: Arc<Bell>,
+    pub notifier: Arc<Notifier>,
     running: usize,
     waiting: VecDeque<Job>,
 }
 
 impl Tasks {
     /// No threads yet.
-    pub fn new(bell: Arc<Bell>) -> Tasks {
-        Tasks { bell, running: 0, waiting: VecDeque::new() }
+    pub fn new(notifier: Arc<Notifier>) -> Tasks {
+        Tasks { notifier, running: 0, waiting: VecDeque::new() }
     }
 
     /// Runs a file operation.
@@ -269,8 +269,8 @@ impl Tasks {
         let mailbox = Arc::new(Mailbox {
             stream,
             state: Mutex::new(state),
-            news: Condvar::new(),
-            bell: self.bell.clone(),
+            changed: Condvar::new(),
+            notifier: self.notifier.clone(),
         });
         self.waiting.push_back(Job { mailbox: mailbox.clone(), op: op.to_owned(), request, user });
         self.start_waiting();
@@ -279,7 +279,7 @@ impl Tasks {
 
     /// Counts the threads that are done and starts what waits for them.
     pub fn sweep(&mut self) {
-        self.running = self.running.saturating_sub(self.bell.finished.swap(0, Ordering::AcqRel));
+        self.running = self.running.saturating_sub(self.notifier.finished.swap(0, Ordering::AcqRel));
         self.start_waiting();
     }
 
@@ -293,7 +293,7 @@ impl Tasks {
                 Err(_) => {
                     lock(&mailbox.state).result =
                         Some(Err(Failure::new("resource_exhausted", "No thread can be started")));
-                    mailbox.bell.ring(mailbox.stream);
+                    mailbox.notifier.notify(mailbox.stream);
                 }
             }
         }
@@ -327,8 +327,8 @@ fn run(job: Job) {
         Err(Stopped::Gone) => Err(Failure::new("cancelled", "The stream is gone")),
     };
     lock(&mailbox.state).result = Some(result);
-    mailbox.bell.finished.fetch_add(1, Ordering::AcqRel);
-    mailbox.bell.ring(mailbox.stream);
+    mailbox.notifier.finished.fetch_add(1, Ordering::AcqRel);
+    mailbox.notifier.notify(mailbox.stream);
 }
 
 fn is_root() -> bool {

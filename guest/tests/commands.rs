@@ -381,3 +381,38 @@ fn what_is_frozen_stands_still_and_answers_when_it_goes_on() {
     };
     assert!(list.iter().all(|one| one.text("id") != Some("never")));
 }
+
+#[test]
+fn processes_are_still_as_long_as_somebody_holds_them() {
+    let mut client = Client::start();
+    let stream = client.open(shell("counting", "while :; do sleep 0.02; done"));
+    let pid = client.started(stream).int("pid").unwrap();
+    let state = || {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().rsplit_once(") ").unwrap().1[..1]
+            .to_owned()
+    };
+    let end = |client: &mut Client, stream: u32| client.send(Kind::End, 0, stream, &[]);
+    let one = client.open(op("still"));
+    client.message(one);
+    let other = client.open(op("still"));
+    client.message(other);
+    eventually("it stands still", || state() == "T");
+    let waiting = client.open(argv("later", &["echo", "at last"]));
+    end(&mut client, one);
+    // Neither the end of one of two nor a thaw that nobody froze for makes it go on.
+    client.call(op("thaw")).unwrap();
+    assert_eq!(state(), "T");
+    client.call(op("freeze")).unwrap();
+    end(&mut client, other);
+    client.call(op("stats")).unwrap();
+    assert_eq!(state(), "T", "a freeze outlasts what held it");
+    client.call(op("thaw")).unwrap();
+    assert_eq!(client.finish(waiting).unwrap().out(), "at last\n");
+    eventually("it goes on", || state() != "T");
+    let last = client.open(op("still"));
+    client.message(last);
+    eventually("it stands still again", || state() == "T");
+    client.socket.shutdown(std::net::Shutdown::Both).unwrap();
+    client.accept_again(&[]);
+    eventually("the end of the connection lets it go on", || state() != "T");
+}

@@ -62,15 +62,15 @@ pub fn run(arguments: &[OsString]) -> Option<Result<(), String>> {
 }
 
 fn mount_and_serve(Arguments { at, socket, id, read_only, patience }: Arguments) -> Result<(), String> {
-    let told = |doing: &str| {
+    let failed_to = |doing: &str| {
         let doing = doing.to_owned();
         move |error: io::Error| format!("Cannot {doing}: {error}")
     };
-    let device = fuse::open_device().map_err(told("open /dev/fuse"))?;
+    let device = fuse::open_device().map_err(failed_to("open /dev/fuse"))?;
     let mut pump = Pump::new(device, socket, id, at.clone(), patience);
     // Before it is mounted: what is mounted and not answered would be in everybody's way.
-    pump.dial().map_err(told("reach the server"))?;
-    fuse::mount(pump.device(), &at, read_only).map_err(told("mount a filesystem of FUSE"))?;
+    pump.dial().map_err(failed_to("reach the server"))?;
+    fuse::mount(pump.device(), &at, read_only).map_err(failed_to("mount a filesystem of FUSE"))?;
     match go_into_background() {
         // The mount is the background's now.
         Ok(Side::Foreground) => Ok(()),
@@ -80,7 +80,7 @@ fn mount_and_serve(Arguments { at, socket, id, read_only, patience }: Arguments)
         }
         Err(error) => {
             fuse::unmount(&at);
-            Err(told("go on in the background")(error))
+            Err(failed_to("go on in the background")(error))
         }
     }
 }

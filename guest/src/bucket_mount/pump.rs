@@ -15,6 +15,8 @@ const MOST_WAITING: usize = 1024;
 /// Messages that have no answer are dropped beyond that: the server then keeps what the kernel has forgotten.
 const MOST_OUT: usize = 2 * MOST_HELD;
 const DIAL_EVERY: Duration = Duration::from_millis(100);
+/// A server that has kept a connection for so long serves.
+const SERVED: Duration = Duration::from_secs(2);
 const READ_AT_ONCE: usize = 256 * 1024;
 /// Before a message that an earlier server may have answered already.
 const REPEATED: u32 = 1;
@@ -30,8 +32,11 @@ pub(super) struct Pump {
     at: CString,
     patience: Duration,
     server: Option<UnixStream>,
-    /// Since when there is no server.
+    /// Since when there is no server that answers.
     away: Instant,
+    /// When this server was reached, and whether it has answered anything since.
+    reached: Instant,
+    answered: bool,
     /// Messages without an answer, by their numbers.
     waiting: BTreeMap<u64, Vec<u8>>,
     held: usize,
@@ -56,6 +61,8 @@ impl Pump {
             patience,
             server: None,
             away: Instant::now(),
+            reached: Instant::now(),
+            answered: false,
             waiting: BTreeMap::new(),
             held: 0,
             out: Vec::new(),
@@ -84,6 +91,8 @@ impl Pump {
         }
         self.waiting = waiting;
         self.server = Some(stream);
+        self.reached = Instant::now();
+        self.answered = false;
         Ok(())
     }
 
@@ -122,10 +131,19 @@ impl Pump {
         }
         // Also what has just been taken.
         if self.server.is_some() && self.exchange(polled[1].revents)?.is_err() {
-            self.server = None;
-            self.away = Instant::now();
+            self.lose_server();
         }
         Ok(())
+    }
+
+    /// One that hangs up at once, as often as it is reached, is as good as none.
+    fn lose_server(&mut self) {
+        self.server = None;
+        if self.answered || self.reached.elapsed() >= SERVED {
+            self.away = Instant::now();
+        } else if self.away.elapsed() >= self.patience {
+            self.give_up();
+        }
     }
 
     /// Takes what the kernel has, as far as there is room.
@@ -177,7 +195,9 @@ impl Pump {
                     self.frame(0, &message);
                 }
                 self.held += message.len();
-                self.waiting.insert(unique, message);
+                if let Some(same) = self.waiting.insert(unique, message) {
+                    self.held -= same.len();
+                }
                 Ok(())
             }
         }
@@ -192,7 +212,7 @@ impl Pump {
     /// No server for too long: whoever waits gets an error.
     fn give_up(&mut self) {
         for unique in std::mem::take(&mut self.waiting).into_keys() {
-            // One that cannot be told has gone.
+            // A caller that takes no answer has gone.
             let _ = self.give(&fuse::failure(unique, libc::EIO));
         }
         self.held = 0;
@@ -280,10 +300,11 @@ impl Pump {
                 return Err(Ended);
             }
             let Some(answer) = coming.get(at..at + length) else { break };
-            // 0 is something that the kernel is told, and no answer.
+            // 0 is a notification to the kernel, and no answer.
             if unique == 0 || self.forget(unique) {
                 self.give(answer)?;
             }
+            self.answered = true;
             at += length;
         }
         coming.drain(..at);
@@ -294,3 +315,6 @@ impl Pump {
         Ok(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests;

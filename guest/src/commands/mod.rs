@@ -183,7 +183,7 @@ impl Commands {
 
     /// Handles the phase changes of all supervisors.
     pub fn progress(&mut self, context: &mut Context) {
-        let news: Vec<(u64, Phase)> = self
+        let changed: Vec<(u64, Phase)> = self
             .supervisors
             .values_mut()
             .filter_map(|(supervisor, key)| {
@@ -198,7 +198,7 @@ impl Commands {
                 (!known).then_some((*key, phase))
             })
             .collect();
-        for (key, phase) in news {
+        for (key, phase) in changed {
             self.apply(key, phase, context);
         }
     }

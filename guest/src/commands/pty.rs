@@ -27,7 +27,7 @@ pub fn open(size: (u16, u16), uid: u32) -> Result<(OwnedFd, OwnedFd), i32> {
     }
 }
 
-/// Changes the size, of which the foreground group is told by SIGWINCH.
+/// Changes the size. The foreground group gets SIGWINCH.
 pub fn resize(ours: &OwnedFd, (cols, rows): (u16, u16)) -> Result<(), i32> {
     let size = libc::winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the size lives for the call.

@@ -58,14 +58,14 @@ pub struct Candidate {
     pub argv: *const *const u8,
 }
 
-/// What guest, supervisor and starting command tell each other. Lives at the bottom of the area.
+/// What guest, supervisor and starting command exchange. It lives at the bottom of the area.
 #[repr(C)]
 pub struct Shared {
     /// See `phase`.
     pub phase: AtomicI32,
     /// Of the command, as soon as there is a process.
     pub pid: AtomicI32,
-    /// How the command's own process ended, as `wait4` would tell it.
+    /// How the command's own process ended, as `wait4` reports it.
     pub status: AtomicI32,
     /// What the last wait returned. The kernel writes it before a signal can end the supervisor, so that the
     /// status of a command is known also if the supervisor was killed on its way back from the wait.
@@ -146,11 +146,11 @@ unsafe extern "C" fn supervise(area: *mut u8) -> ! {
             shared.phase.store(phase::RUNNING, Ordering::Release);
             poke(shared);
         }
-        let mut told = true;
+        let mut notified = true;
         loop {
             // Once the command itself is over, whether others are left is asked first: if none is, our own
-            // end tells it.
-            let options = if told { 0 } else { libc::WNOHANG as usize };
+            // end says so.
+            let options = if notified { 0 } else { libc::WNOHANG as usize };
             let result = call(
                 libc::SYS_waitid,
                 libc::P_ALL as usize,
@@ -164,11 +164,11 @@ unsafe extern "C" fn supervise(area: *mut u8) -> ! {
                 if shared.phase.load(Ordering::Relaxed) == phase::RUNNING {
                     shared.status.store(wait_status(&*shared.waited.get()), Ordering::Relaxed);
                     shared.phase.store(phase::ENDED, Ordering::Release);
-                    told = false;
+                    notified = false;
                 }
             } else if pid == 0 {
                 poke(shared);
-                told = true;
+                notified = true;
             } else if pid < 0 && pid != -(libc::EINTR as isize) {
                 exit(0);
             }
@@ -176,7 +176,7 @@ unsafe extern "C" fn supervise(area: *mut u8) -> ! {
     }
 }
 
-/// The status of a process that has ended, as `wait4` would tell it.
+/// The status of a process that has ended, as `wait4` reports it.
 #[inline(always)]
 pub fn wait_status(info: &libc::siginfo_t) -> i32 {
     // SAFETY: a wait filled it.

@@ -1,5 +1,6 @@
 //! What a whole tree needs beyond what one user's files need: its ids as they are inside the sandbox, its
-//! hard links, attributes and holes. Used on the host, where trees belong to shifted ids.
+//! hard links, attributes and holes. Used on the host, where trees belong to shifted ids, and inside where no
+//! host can reach the files.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -27,6 +28,9 @@ pub struct Ids {
 }
 
 impl Ids {
+    /// The same inside and outside.
+    pub const SAME: Ids = Ids { host: 0, size: u32::MAX };
+
     /// `HOSTID:SIZE`.
     pub fn parse(text: &str) -> Option<Ids> {
         let (host, size) = text.split_once(':')?;
@@ -60,6 +64,8 @@ pub struct LeftOut {
 /// While a tree is packed.
 pub struct Packing {
     ids: Ids,
+    /// Files with holes are packed as what they are, and not as files without.
+    pub sparse: bool,
     /// By device and inode: the first name, and how many further ones are still to come.
     links: HashMap<(u64, u64), (Vec<u8>, u64)>,
     link_bytes: usize,
@@ -70,7 +76,7 @@ pub struct Packing {
 impl Packing {
     /// Of a tree with these ids.
     pub fn new(ids: Ids) -> Packing {
-        Packing { ids, links: HashMap::new(), link_bytes: 0, left_out: LeftOut::default() }
+        Packing { ids, sparse: true, links: HashMap::new(), link_bytes: 0, left_out: LeftOut::default() }
     }
 
     /// The name of an earlier entry that is the same file. Remembers this one otherwise.

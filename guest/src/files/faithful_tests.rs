@@ -8,9 +8,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 
 use crate::sys::Random;
+use crate::value::Value;
 
 use super::super::path::c_string;
-use super::super::test_stream::{Scratch, TestStream, code};
+use super::super::test_stream::{Scratch, TestStream, as_user, code, run, run_with};
 use super::super::{pack, unpack};
 use super::*;
 
@@ -325,4 +326,38 @@ fn ids_are_shifted_and_never_leave_their_range() {
     for bad in ["", "1", "1:", ":1", "1:0", "-1:5", "1:4294967295", "x:1", "1:2:3", "4294967296:1"] {
         assert_eq!(Ids::parse(bad), None, "{bad}");
     }
+}
+
+#[test]
+fn a_user_packs_and_unpacks_their_own_files_faithfully() {
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.root(), fs::Permissions::from_mode(0o777)).expect("changed");
+    as_user(1000, || {
+        fs::create_dir_all(scratch.at("from/home/closed")).expect("made");
+        fs::create_dir_all(scratch.at("from/tmp")).expect("made");
+        fs::create_dir_all(scratch.at("to/home")).expect("made");
+        fs::create_dir_all(scratch.at("to/tmp")).expect("made");
+        fs::write(scratch.at("from/home/one"), "x").expect("written");
+        fs::hard_link(scratch.at("from/home/one"), scratch.at("from/home/other")).expect("linked");
+        fs::write(scratch.at("from/home/closed/file"), "y").expect("written");
+        fs::write(scratch.at("from/tmp/note"), "z").expect("written");
+        let mode = |name: &str, mode| {
+            fs::set_permissions(scratch.at(name), fs::Permissions::from_mode(mode)).expect("changed");
+        };
+        let modes = |name: &str| fs::symlink_metadata(scratch.at(name)).expect("there").mode() & 0o7777;
+        mode("from/home/closed/file", 0);
+        mode("from/home/closed", 0);
+        let paths = Value::Array(vec!["home".into(), "tmp".into()]);
+        let packed = run("pack", Value::map([("path", scratch.path("from")), ("paths", paths)])).data;
+        assert_eq!(modes("from/home/closed"), 0, "what was made readable is as it was");
+        let stream = TestStream::with(packed.chunks(1000).map(<[u8]>::to_vec));
+        run_with("unpack", Value::map([("path", scratch.path("to"))]), stream);
+        assert_eq!(modes("to/home/closed"), 0);
+        mode("to/home/closed", 0o700);
+        assert_eq!(modes("to/home/closed/file"), 0);
+        assert_eq!(fs::metadata(scratch.at("to/home/one")).expect("there").nlink(), 2);
+        assert_eq!(fs::read(scratch.at("to/tmp/note")).expect("there"), b"z");
+        // So that it can be removed.
+        mode("from/home/closed", 0o700);
+    });
 }

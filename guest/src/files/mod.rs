@@ -95,6 +95,8 @@ fn operation(op: &str) -> Option<Operation> {
         "watch" => Plain(watch::watch),
         "tar" => Plain(tar_write::tar),
         "untar" => Plain(unpack::untar),
+        "pack" => Plain(tar_write::pack_below),
+        "unpack" => Plain(unpack::unpack_below),
         "disk" => Plain(disk::disk),
         _ => return None,
     })

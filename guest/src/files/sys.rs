@@ -1,6 +1,6 @@
 //! System calls relative to a directory, as `io::Result`, and the texts of their errors.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -94,6 +94,28 @@ pub fn check(mut call: impl FnMut() -> i32) -> io::Result<i32> {
 
 /// `openat`, always close-on-exec and never a controlling terminal.
 pub fn open_at(directory: RawFd, name: &CStr, flags: i32, mode: u32) -> io::Result<OwnedFd> {
+    let unlinked = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    if flags & unlinked == unlinked && flags & libc::O_PATH == 0 {
+        return open_directory_at(directory, name, flags);
+    }
+    open_now(directory, name, flags, mode)
+}
+
+/// gVisor follows a symlink that is opened with `O_DIRECTORY`, in spite of `O_NOFOLLOW`; not so with `O_PATH`.
+fn open_directory_at(directory: RawFd, name: &CStr, flags: i32) -> io::Result<OwnedFd> {
+    let held = open_now(directory, name, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)?;
+    let flags = flags & !libc::O_NOFOLLOW;
+    match open_now(held.as_raw_fd(), c".", flags, 0) {
+        // A name in it needs a right that reading it does not need.
+        Err(error) if is(&error, libc::EACCES) => {
+            let itself = CString::new(format!("/proc/self/fd/{}", held.as_raw_fd()))?;
+            open_now(libc::AT_FDCWD, &itself, flags, 0).map_err(|_| error)
+        }
+        opened => opened,
+    }
+}
+
+fn open_now(directory: RawFd, name: &CStr, flags: i32, mode: u32) -> io::Result<OwnedFd> {
     let flags = flags | libc::O_CLOEXEC | libc::O_NOCTTY;
     // SAFETY: `name` ends with NUL.
     let fd = check(|| unsafe { libc::openat(directory, name.as_ptr(), flags, mode as libc::c_uint) })?;
@@ -255,6 +277,12 @@ pub fn change_mode(fd: &impl AsRawFd, mode: u32) -> io::Result<()> {
     check(|| unsafe { libc::fchmod(fd.as_raw_fd(), mode as libc::mode_t) }).map(drop)
 }
 
+/// `fchmodat`, which follows a symlink: for names that are known to be none.
+pub fn change_mode_at(directory: RawFd, name: &CStr, mode: u32) -> io::Result<()> {
+    // SAFETY: `name` ends with NUL.
+    check(|| unsafe { libc::fchmodat(directory, name.as_ptr(), mode as libc::mode_t, 0) }).map(drop)
+}
+
 /// `fchownat` of the name itself, never of what a symlink points to. `u32::MAX` leaves an id as it is.
 pub fn change_owner_at(directory: RawFd, name: &CStr, uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: `name` ends with NUL.
@@ -335,4 +363,46 @@ pub fn temporary_name() -> io::Result<std::ffi::CString> {
     let mut name = String::from(".cay-");
     random.iter().for_each(|byte| name.push_str(&format!("{byte:02x}")));
     std::ffi::CString::new(name).map_err(|_| errno(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::path::c_string;
+    use super::super::test_stream::{Scratch, as_user};
+    use super::*;
+
+    fn name(path: impl AsRef<std::path::Path>) -> CString {
+        c_string(path.as_ref().as_os_str().as_encoded_bytes())
+    }
+
+    #[test]
+    fn a_directory_is_not_opened_by_a_link_to_it() {
+        let scratch = Scratch::new();
+        std::fs::create_dir(scratch.at("there")).expect("made");
+        std::os::unix::fs::symlink(scratch.at("there"), scratch.at("link")).expect("made");
+        std::fs::write(scratch.at("file"), "").expect("made");
+        let root = open(&name(scratch.root()), DIRECTORY, 0).expect("opened");
+        assert!(open_at(root.as_raw_fd(), c"there", DIRECTORY, 0).is_ok());
+        for other in [c"link", c"file", c"none"] {
+            let error = open_at(root.as_raw_fd(), other, DIRECTORY, 0).expect_err("refused");
+            assert!([libc::ENOTDIR, libc::ELOOP, libc::ENOENT].iter().any(|number| is(&error, *number)));
+        }
+    }
+
+    #[test]
+    fn a_directory_that_may_be_read_and_not_passed_through_is_opened() {
+        use std::os::unix::fs::PermissionsExt;
+        let scratch = Scratch::new();
+        for (at, mode) in [("readable", 0o744), ("closed", 0o700)] {
+            std::fs::create_dir(scratch.at(at)).expect("made");
+            std::fs::set_permissions(scratch.at(at), PermissionsExt::from_mode(mode)).expect("changed");
+        }
+        let root = open(&name(scratch.root()), DIRECTORY, 0).expect("opened");
+        let root = root.as_raw_fd();
+        as_user(4321, || {
+            assert!(open_at(root, c"readable", DIRECTORY, 0).is_ok());
+            let error = open_at(root, c"closed", DIRECTORY, 0).expect_err("refused");
+            assert!(is(&error, libc::EACCES));
+        });
+    }
 }

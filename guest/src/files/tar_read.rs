@@ -49,6 +49,11 @@ impl<'a> TarReader<'a> {
         TarReader { stream, chunk: Vec::new(), at: 0 }
     }
 
+    /// What it reads from.
+    pub fn stream(&self) -> &dyn TaskStream {
+        self.stream
+    }
+
     /// The next entry, or `None` at the archive's end, which takes the rest of the stream.
     pub fn entry(&mut self) -> Result<Option<Header>, Stopped> {
         let mut overrides = Overrides::default();

@@ -64,6 +64,21 @@ pub fn pack(
     Ok(left_out.unwrap_or_default())
 }
 
+/// `pack`: these paths below `path` and what is below them, with all that `faithful.rs` tells of but holes. What
+/// its owner may not read is made readable while it is read. Answered also while processes are still.
+pub fn pack_below(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
+    let path = FilePath::of(request, "path")?;
+    let names = wanted(request)?.ok_or_else(|| invalid("The request has no paths"))?;
+    let mut packing = Packing::new(Ids::SAME);
+    packing.sparse = false;
+    let mut archive = Archive::new(stream, Some(packing));
+    for name in names {
+        let root = sys::open(&path.c(), libc::O_RDONLY | libc::O_DIRECTORY, 0);
+        archive.chosen(root.doing("archive", path.bytes())?, name)?;
+    }
+    archive.end()
+}
+
 fn wanted(request: &Value) -> Result<Option<Vec<&[u8]>>, Stopped> {
     match request.get("paths") {
         None | Some(Value::Null) => Ok(None),
@@ -84,12 +99,14 @@ struct Archive<'a> {
     filled: usize,
     packing: Option<Packing>,
     attributes: Vec<u8>,
+    /// The mode of the directory of the last entry, if it was made readable for a while.
+    loosened: Option<u32>,
 }
 
 impl<'a> Archive<'a> {
     fn new(stream: &'a mut dyn TaskStream, packing: Option<Packing>) -> Archive<'a> {
         let attributes = vec![0; if packing.is_some() { xattrs::LARGEST } else { 0 }];
-        Archive { stream, buffer: vec![0; sys::BUFFER], filled: 0, packing, attributes }
+        Archive { stream, buffer: vec![0; sys::BUFFER], filled: 0, packing, attributes, loosened: None }
     }
 
     /// One of the paths asked for, with everything below it. No symlink leads there.
@@ -115,8 +132,13 @@ impl<'a> Archive<'a> {
 
     fn below(&mut self, root: OwnedFd, prefix: &[u8]) -> Result<(), Stopped> {
         let mut walk = Walk::new(root, prefix).doing("archive", prefix)?;
+        // Directories that were made readable, innermost last.
+        let mut loosened: Vec<(usize, u32)> = Vec::new();
         while let Some(step) = walk.step().doing("archive", prefix)? {
             if step == Step::Left {
+                if let Some((_, mode)) = loosened.pop_if(|(depth, _)| *depth == walk.depth()) {
+                    sys::change_mode_at(walk.directory(), walk.name(), mode).doing("archive", walk.path())?;
+                }
                 continue;
             }
             let stat = match sys::stat_at(walk.directory(), walk.name(), false) {
@@ -124,6 +146,9 @@ impl<'a> Archive<'a> {
                 stat => stat.doing("archive", walk.path())?,
             };
             self.entry(walk.directory(), walk.name(), walk.path(), &stat)?;
+            if let Some(mode) = self.loosened.take() {
+                loosened.push((walk.depth(), mode));
+            }
             if sys::kind(&stat) == libc::S_IFDIR {
                 match walk.enter() {
                     Err(error) if sys::is(&error, libc::ENOENT) => {}
@@ -154,11 +179,13 @@ impl<'a> Archive<'a> {
             }
         }
         match kind {
-            libc::S_IFREG => self.file(directory, at, name),
+            libc::S_IFREG => self.file(directory, at, name, stat),
             libc::S_IFDIR => {
                 let mut header = Header { kind: b'5', name: [name, b"/"].concat(), ..Header::default() };
                 if let Some(packing) = &mut self.packing {
-                    let opened = sys::open_at(directory, at, sys::DIRECTORY, 0).doing("archive", name)?;
+                    let (opened, was) =
+                        open_own(directory, at, sys::DIRECTORY, stat).doing("archive", name)?;
+                    self.loosened = was;
                     header.attributes = packing.attributes(&opened, &mut self.attributes);
                 }
                 self.header(header, stat)
@@ -183,11 +210,21 @@ impl<'a> Archive<'a> {
     }
 
     /// The header promises a size, so that many bytes follow whatever happens to the file meanwhile.
-    fn file(&mut self, directory: RawFd, at: &CStr, name: &[u8]) -> Result<(), Stopped> {
-        let file = match sys::open_at(directory, at, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
-        {
+    fn file(&mut self, directory: RawFd, at: &CStr, name: &[u8], found: &libc::stat) -> Result<(), Stopped> {
+        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let opened = match &self.packing {
+            Some(_) => open_own(directory, at, flags, found),
+            None => sys::open_at(directory, at, flags, 0).map(|file| (file, None)),
+        };
+        let file = match opened {
             Err(error) if sys::is(&error, libc::ENOENT) => return Ok(()),
-            file => file.doing("archive", name)?,
+            opened => {
+                let (file, was) = opened.doing("archive", name)?;
+                if let Some(mode) = was {
+                    sys::change_mode(&file, mode).doing("archive", name)?;
+                }
+                file
+            }
         };
         let stat = sys::stat_fd(&file).doing("archive", name)?;
         if sys::kind(&stat) != libc::S_IFREG {
@@ -199,7 +236,7 @@ impl<'a> Archive<'a> {
         let mut map = Vec::new();
         if let Some(packing) = &mut self.packing {
             header.attributes = packing.attributes(&file, &mut self.attributes);
-            if stat.st_blocks < size / BLOCK as i64 {
+            if packing.sparse && stat.st_blocks < size / BLOCK as i64 {
                 segments = sparse::segments(&file, size).doing("archive", name)?;
                 map = sparse::map(&segments, size);
                 header.sparse = Some(size);
@@ -263,6 +300,33 @@ impl<'a> Archive<'a> {
     fn end(mut self) -> Result<(), Stopped> {
         self.put(&[0; 2 * BLOCK])?;
         self.stream.send_data(&self.buffer[..self.filled])
+    }
+}
+
+/// Opens what is found there. What its owner may not read gets a mode that lets them: then the mode that it had
+/// is returned too, for the caller to give back.
+fn open_own(
+    directory: RawFd,
+    at: &CStr,
+    flags: i32,
+    found: &libc::stat,
+) -> std::io::Result<(OwnedFd, Option<u32>)> {
+    match sys::open_at(directory, at, flags, 0) {
+        // A symlink is none of these, and never followed.
+        Err(error)
+            if sys::is(&error, libc::EACCES)
+                && !sys::is_root()
+                && matches!(sys::kind(found), libc::S_IFREG | libc::S_IFDIR) =>
+        {
+            let mode = sys::permissions(found);
+            sys::change_mode_at(directory, at, mode | 0o500)?;
+            let opened = sys::open_at(directory, at, flags, 0);
+            if opened.is_err() {
+                let _ = sys::change_mode_at(directory, at, mode);
+            }
+            Ok((opened?, Some(mode)))
+        }
+        opened => Ok((opened?, None)),
     }
 }
 

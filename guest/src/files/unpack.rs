@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::task::{Stopped, TaskStream};
 use crate::value::Value;
 
-use super::copy::{Given, give};
+use super::copy::{Given, copy, give};
 use super::directories::Parents;
 use super::faithful::{Ids, LeftOut, Unpacking};
 use super::layer::{self, Layer, Mark};
@@ -30,6 +30,15 @@ pub fn untar(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped
     Parents::make(&path)?.keep();
     let root = path.hold().doing("unpack into", path.bytes())?;
     let (entries, bytes) = Unpacker::new(root, None).whole(stream)?;
+    stream.send(&Value::map([("entries", Value::Int(entries)), ("bytes", Value::Int(bytes))]))
+}
+
+/// `unpack`: the same with all that `faithful.rs` tells of. Owners are given by root alone, and a hard link to
+/// where none can lead becomes a file of its own.
+pub fn unpack_below(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
+    let path = FilePath::of(request, "path")?;
+    let root = path.hold().doing("unpack into", path.bytes())?;
+    let (entries, bytes) = Unpacker::new(root, Some(Unpacking::new(Ids::SAME))).whole(stream)?;
     stream.send(&Value::map([("entries", Value::Int(entries)), ("bytes", Value::Int(bytes))]))
 }
 
@@ -157,7 +166,7 @@ impl Unpacker {
             b'0' | b'7' => self.file(header, parents, &name, reader),
             b'5' => self.make_directory(header, &parts, &name),
             b'2' => self.symlink(header, parents, &name),
-            b'1' => self.link(header, &parts, &name),
+            b'1' => self.link(header, &parts, &name, reader.stream()),
             b'6' => self.fifo(header, parents, &name),
             b'3' | b'4' => Err(refused(header, "it is a device")),
             b'S' => Err(refused(header, "it is a sparse file")),
@@ -311,7 +320,13 @@ impl Unpacker {
     }
 
     /// The target is looked for in the archive's directory only, by the same rules as a name.
-    fn link(&mut self, header: &Header, parts: &[&[u8]], name: &CStr) -> Result<(), Stopped> {
+    fn link(
+        &mut self,
+        header: &Header,
+        parts: &[&[u8]],
+        name: &CStr,
+        stream: &dyn TaskStream,
+    ) -> Result<(), Stopped> {
         let target = self.parts(&header.link)?;
         let Some((last, target_parents)) = target.split_last() else {
             return Err(refused(header, "it links to nothing"));
@@ -337,7 +352,13 @@ impl Unpacker {
             return Err(refused(header, "it links to a directory"));
         }
         self.clear(directory, name, header)?;
-        sys::link_at(from, &last, directory, name).doing("unpack", &header.name)
+        match sys::link_at(from, &last, directory, name) {
+            // Of the sandbox's own directories each may be a mount of its own.
+            Err(error) if sys::is(&error, libc::EXDEV) && self.unpacking.is_some() => {
+                copy((from, &last), (directory, name), &header.name, stream)
+            }
+            linked => linked.doing("unpack", &header.name),
+        }
     }
 
     /// Opens a directory below the root one part at a time, following no symlink, and makes what is missing.
@@ -347,7 +368,7 @@ impl Unpacker {
             let opened = if parts.is_empty() {
                 open_existing(&self.root, &[], HOLD)
             } else {
-                let owner = self.unpacking.as_ref().map(Unpacking::root);
+                let owner = self.unpacking.as_ref().filter(|_| self.is_root).map(Unpacking::root);
                 open_or_make(&self.root, parts, owner, self.hold())
             };
             let opened = opened.map_err(in_the_way).doing("unpack", &header.name)?;

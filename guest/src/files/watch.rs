@@ -14,7 +14,7 @@ const BATCH: usize = 64;
 /// How long to wait for the second half of a move. If it exists it comes at once.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// Paths that a scan has reported and the kernel may report again.
-const MOST_TOLD: usize = 4096;
+const MOST_REPORTED: usize = 4096;
 
 /// Runs until the stream or the watched path is gone. A file is watched through its directory, so that its
 /// replacement is seen.
@@ -35,20 +35,20 @@ pub fn watch(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped
         tree.scan(start, Scan::New, |_| sys::alive(stream))?;
     }
     stream.send(&Value::map([("ready", true.into())]))?;
-    let teller = Teller { stream, only, batch: Vec::new() };
+    let reporter = Reporter { stream, only, batch: Vec::new() };
     let mut watcher =
-        Watcher { tree, teller, recursive, moved: Vec::new(), told: HashSet::new(), ended: false };
+        Watcher { tree, reporter, recursive, moved: Vec::new(), reported: HashSet::new(), ended: false };
     watcher.note_limit()?;
     watcher.follow()?;
-    watcher.teller.flush()
+    watcher.reporter.flush()
 }
 
 struct Watcher<'a> {
     tree: WatchTree,
-    teller: Teller<'a>,
+    reporter: Reporter<'a>,
     recursive: bool,
     moved: Vec<Moved>,
-    told: HashSet<Vec<u8>>,
+    reported: HashSet<Vec<u8>>,
     ended: bool,
 }
 
@@ -79,9 +79,9 @@ impl Watcher<'_> {
                 continue;
             }
             // The kernel has reported everything about the paths that a scan has reported.
-            self.told.clear();
+            self.reported.clear();
             self.give_up_on_moves(Instant::now())?;
-            self.teller.flush()?;
+            self.reporter.flush()?;
             self.wait()?;
         }
         Ok(())
@@ -91,7 +91,7 @@ impl Watcher<'_> {
         let next = self.moved.iter().map(|moved| moved.until).min();
         let timeout_ms =
             next.map_or(-1, |until| until.saturating_duration_since(Instant::now()).as_millis() as i32 + 1);
-        let mut ready = [(self.tree.fd(), false), (self.teller.stream.gone(), false)];
+        let mut ready = [(self.tree.fd(), false), (self.reporter.stream.gone(), false)];
         sys::poll(&mut ready, timeout_ms).doing("watch", self.tree.root())?;
         if ready[1].1 { Err(Stopped::Gone) } else { Ok(()) }
     }
@@ -149,14 +149,14 @@ impl Watcher<'_> {
             return self.created(&event, path, directory);
         }
         if event.mask & libc::IN_DELETE != 0 {
-            self.told.remove(&path);
-            return self.teller.tell("removed", path);
+            self.reported.remove(&path);
+            return self.reporter.report("removed", path);
         }
         if event.mask & libc::IN_MODIFY != 0 {
-            return self.teller.tell("modified", path);
+            return self.reporter.report("modified", path);
         }
         if event.mask & libc::IN_ATTRIB != 0 {
-            return self.teller.tell("attributes", path);
+            return self.reporter.report("attributes", path);
         }
         Ok(())
     }
@@ -172,18 +172,18 @@ impl Watcher<'_> {
         if event.mask & (libc::IN_DELETE_SELF | libc::IN_MOVE_SELF | libc::IN_UNMOUNT | libc::IN_IGNORED) != 0
         {
             self.ended = true;
-            let gone = self.teller.only.as_ref().map_or(self.tree.root(), |(real, _)| real).to_owned();
-            return self.teller.tell("removed", gone);
+            let gone = self.reporter.only.as_ref().map_or(self.tree.root(), |(real, _)| real).to_owned();
+            return self.reporter.report("removed", gone);
         }
         if event.mask & libc::IN_ATTRIB != 0 {
-            return self.teller.tell("attributes", self.tree.root().to_owned());
+            return self.reporter.report("attributes", self.tree.root().to_owned());
         }
         Ok(())
     }
 
     fn created(&mut self, event: &Event, path: Vec<u8>, directory: bool) -> Result<(), Stopped> {
-        if !self.told.remove(&path) {
-            self.teller.tell("created", path)?;
+        if !self.reported.remove(&path) {
+            self.reporter.report("created", path)?;
         }
         if directory && self.recursive {
             self.look_into(event)?;
@@ -192,11 +192,11 @@ impl Watcher<'_> {
     }
 
     fn renamed(&mut self, event: &Event, from: Moved, path: Vec<u8>, directory: bool) -> Result<(), Stopped> {
-        self.told.remove(&path);
-        if self.teller.only.as_ref().is_some_and(|(real, _)| *real == from.path) {
-            self.teller.tell("removed", from.path)?;
+        self.reported.remove(&path);
+        if self.reporter.only.as_ref().is_some_and(|(real, _)| *real == from.path) {
+            self.reporter.report("removed", from.path)?;
         }
-        self.teller.tell("renamed", path)?;
+        self.reporter.report("renamed", path)?;
         if directory && self.recursive {
             self.look_into(event)?;
         }
@@ -206,12 +206,12 @@ impl Watcher<'_> {
     /// Watches a new directory, and reports the entries that were created before the watch.
     fn look_into(&mut self, event: &Event) -> Result<(), Stopped> {
         if let Some((watch, true)) = self.tree.add(event.watch, event.name, true) {
-            let (told, teller) = (&mut self.told, &mut self.teller);
+            let (reported, reporter) = (&mut self.reported, &mut self.reporter);
             self.tree.scan(watch, Scan::New, |path| {
-                if told.len() < MOST_TOLD {
-                    told.insert(path.to_owned());
+                if reported.len() < MOST_REPORTED {
+                    reported.insert(path.to_owned());
                 }
-                teller.tell("created", path.to_owned())
+                reporter.report("created", path.to_owned())
             })?;
         }
         self.note_limit()
@@ -222,8 +222,8 @@ impl Watcher<'_> {
         self.moved.clear();
         if self.recursive {
             let start = self.tree.root_watch();
-            let stream = &*self.teller.stream;
-            self.tree.scan(start, Scan::Anew, |_| sys::alive(stream))?;
+            let stream = &*self.reporter.stream;
+            self.tree.scan(start, Scan::Full, |_| sys::alive(stream))?;
         }
         self.overflow()
     }
@@ -233,8 +233,8 @@ impl Watcher<'_> {
     }
 
     fn overflow(&mut self) -> Result<(), Stopped> {
-        let path = self.teller.only.as_ref().map_or(self.tree.root(), |(real, _)| real).to_owned();
-        self.teller.tell("overflow", path)
+        let path = self.reporter.only.as_ref().map_or(self.tree.root(), |(real, _)| real).to_owned();
+        self.reporter.report("overflow", path)
     }
 
     fn give_up_on_moves(&mut self, now: Instant) -> Result<(), Stopped> {
@@ -250,21 +250,21 @@ impl Watcher<'_> {
         if moved.directory && self.recursive {
             self.tree.drop_below(moved.parent, &moved.name);
         }
-        self.teller.tell("removed", moved.path)
+        self.reporter.report("removed", moved.path)
     }
 }
 
 /// Sends events in batches.
-struct Teller<'a> {
+struct Reporter<'a> {
     stream: &'a mut dyn TaskStream,
     /// The only path of interest, and its name in events.
     only: Option<(Vec<u8>, Vec<u8>)>,
     batch: Vec<(&'static str, Vec<u8>)>,
 }
 
-impl Teller<'_> {
+impl Reporter<'_> {
     /// Several writes in a row are one event.
-    fn tell(&mut self, kind: &'static str, mut path: Vec<u8>) -> Result<(), Stopped> {
+    fn report(&mut self, kind: &'static str, mut path: Vec<u8>) -> Result<(), Stopped> {
         if let Some((real, called)) = &self.only {
             if path != *real {
                 return Ok(());

@@ -63,7 +63,7 @@ impl Running {
         let ended = self.worker.take().expect("running").join().expect("no panic");
         assert_eq!(code(&ended.expect_err("gone")), "gone");
         let mut events = self.events();
-        // Truncating and writing are two changes, which may be told in two batches.
+        // Truncating and writing are two changes, which may be reported in two batches.
         events.dedup_by(|a, b| a == b && a.starts_with("modified"));
         events
     }
@@ -116,8 +116,8 @@ fn new_directories_are_watched_and_what_is_in_them_already_is_told_once() {
         for path in
             [format!("dir/{n}"), format!("dir/{n}/x"), format!("dir/{n}/x/y"), format!("dir/{n}/x/y/file")]
         {
-            let told = events.iter().filter(|event| **event == format!("created {path}")).count();
-            assert_eq!(told, 1, "{path}: {events:?}");
+            let reported = events.iter().filter(|event| **event == format!("created {path}")).count();
+            assert_eq!(reported, 1, "{path}: {events:?}");
         }
     }
 }
@@ -217,7 +217,7 @@ fn after_lost_events_new_directories_are_watched_too() {
     let (inner, _) = tree.add(start, b"a", false).expect("known");
     fs::rename(scratch.at("dir/a"), scratch.at("dir/moved")).expect("moved");
     fs::create_dir_all(scratch.at("dir/new/deep")).expect("made");
-    tree.scan(start, Scan::Anew, |_| Ok::<(), ()>(())).expect("scanned");
+    tree.scan(start, Scan::Full, |_| Ok::<(), ()>(())).expect("scanned");
     assert_eq!(tree.path(inner, b"x"), Some([root.bytes(), b"/moved/x"].concat()));
     let (new, fresh) = tree.add(start, b"new", false).expect("there");
     assert!(!fresh && tree.path(new, b"").is_some());

@@ -46,7 +46,7 @@ pub enum Scan {
     /// Enters directories that were not watched before.
     New,
     /// Enters all directories, corrects their places, and drops those that are gone.
-    Anew,
+    Full,
 }
 
 impl WatchTree {
@@ -194,15 +194,15 @@ impl WatchTree {
                 if sys::kind(&stat) != libc::S_IFDIR {
                     continue;
                 }
-                if let Some((below, new)) = self.add(watch, name.to_bytes(), scan == Scan::Anew)
-                    && (new || scan == Scan::Anew)
+                if let Some((below, new)) = self.add(watch, name.to_bytes(), scan == Scan::Full)
+                    && (new || scan == Scan::Full)
                     && visited.insert(below)
                 {
                     waiting.push(below);
                 }
             }
         }
-        if scan == Scan::Anew {
+        if scan == Scan::Full {
             let lost: Vec<Watch> =
                 self.nodes.keys().copied().filter(|watch| !visited.contains(watch)).collect();
             lost.into_iter().for_each(|watch| self.unwatch(watch));

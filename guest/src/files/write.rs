@@ -37,7 +37,8 @@ pub fn write(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream
         check_regular(&path, stat, "write")?;
         check_writable(&directory, &name).doing("write", path.bytes())?;
     }
-    let target = Target { path: &path, directory, name, mode, existing, exclusive, reach };
+    let look = request.flag("look");
+    let target = Target { path: &path, directory, name, mode, existing, exclusive, look, reach };
     let stat =
         if request.flag("append") && !exclusive { target.append(stream)? } else { target.replace(stream)? };
     parents.keep();
@@ -69,6 +70,8 @@ struct Target<'a> {
     mode: Option<u32>,
     existing: Option<libc::stat>,
     exclusive: bool,
+    /// The server wants to know whether the file existed, before it is replaced.
+    look: bool,
     reach: Option<&'a Reach>,
 }
 
@@ -81,6 +84,9 @@ impl Target<'_> {
         let unfinished = Unfinished { directory, name: &temporary };
         let mut file = File::from(file);
         self.receive(&mut file, stream)?;
+        if self.look {
+            stream.send(&Value::map([("exists", Value::Bool(self.existing.is_some()))]))?;
+        }
         self.finish(&file).doing("write", self.path.bytes())?;
         let named = if self.exclusive {
             sys::publish_at(directory, &temporary, &self.name)

@@ -52,6 +52,18 @@ fn a_file_is_made_with_its_parents_and_replaced_keeping_mode_and_owner() {
 }
 
 #[test]
+fn a_server_that_looks_is_told_whether_the_file_existed_before_it_is_replaced() {
+    let scratch = Scratch::new();
+    for (round, exists) in [false, true].into_iter().enumerate() {
+        let looking = [("look", Value::Bool(true))];
+        let done = run_with("write", request(&scratch, "file", &looking), chunks(&["new"]));
+        let messages = done.messages.lock().expect("not poisoned");
+        assert_eq!((messages.len(), messages[0].flag("exists")), (2, exists), "round {round}");
+        assert!(messages[0].get("exists").is_some() && messages[1].get("info").is_some());
+    }
+}
+
+#[test]
 fn append_adds_in_place_and_exclusive_refuses_what_is_taken() {
     let scratch = Scratch::new();
     let append = [("append", Value::Bool(true))];

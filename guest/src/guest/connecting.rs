@@ -86,7 +86,8 @@ impl Guest {
             Handler::Task(mailbox) => mailbox.gone(),
             Handler::Forward(forward) => forward.abort(),
             Handler::Flow(_) => self.flow_refused(stream),
-            Handler::Ports(_) => {}
+            Handler::Still => self.let_go(stream),
+            Handler::Ports(_) | Handler::DatagramPort(_) => {}
         }
     }
 
@@ -124,14 +125,40 @@ impl Guest {
                 self.carried += count;
                 let mut events = Vec::new();
                 let result = self.connection.receive(&buffer[..count], &mut events);
-                for event in events {
-                    self.event(event);
-                }
+                self.events(events);
                 if result.is_err() {
                     self.lost();
                     return false;
                 }
                 more
+            }
+        }
+    }
+
+    /// Handles them in their order; DATA for one connection that follows each other goes on together.
+    fn events(&mut self, events: Vec<Event<'_>>) {
+        let mut events = events.into_iter().peekable();
+        while let Some(event) = events.next() {
+            let Event::Data(stream, channel, bytes) = event else {
+                self.event(event);
+                continue;
+            };
+            let follows = |event: &Event<'_>| matches!(event, Event::Data(other, ..) if *other == stream);
+            let is_forward = matches!(self.handlers.get(&stream), Some(Handler::Forward(_)));
+            // What the frozen state holds back is decided for each event.
+            if !is_forward || self.frozen.is_some() || !events.peek().is_some_and(follows) {
+                self.event(Event::Data(stream, channel, bytes));
+                continue;
+            }
+            let mut run = vec![bytes];
+            while run.len() < MAX_RUN {
+                let Some(Event::Data(_, _, bytes)) = events.next_if(follows) else { break };
+                run.push(bytes);
+            }
+            if let Some(Handler::Forward(forward)) = self.handlers.get_mut(&stream) {
+                if !forward.data_run(&run, &mut self.connection) {
+                    self.make_ready(stream);
+                }
             }
         }
     }
@@ -170,7 +197,14 @@ impl Guest {
                     }
                 }
                 Some(Handler::Flow(_)) => self.flow_data(stream, &bytes),
-                Some(Handler::Ports(_)) | None => self.connection.taken(stream, bytes.len()),
+                Some(Handler::DatagramPort(port)) => {
+                    if !port.data(&bytes, &mut self.connection) {
+                        self.handlers.remove(&stream);
+                        let failure = Failure::new("invalid_argument", "A datagram is too long");
+                        self.connection.reset(stream, &failure);
+                    }
+                }
+                Some(Handler::Ports(_) | Handler::Still) | None => self.connection.taken(stream, bytes.len()),
             },
             Event::Credit(stream, amount) => {
                 match self.handlers.get_mut(&stream) {
@@ -186,9 +220,18 @@ impl Guest {
             Event::Ended(stream) => match self.handlers.get_mut(&stream) {
                 Some(Handler::Task(mailbox)) => mailbox.ended(),
                 Some(Handler::Flow(_)) => self.end_flow(stream),
+                Some(Handler::DatagramPort(_)) => {
+                    self.handlers.remove(&stream);
+                    self.connection.end(stream);
+                }
                 Some(Handler::Forward(forward)) => {
                     forward.ended();
                     self.make_ready(stream);
+                }
+                Some(Handler::Still) => {
+                    self.handlers.remove(&stream);
+                    self.let_go(stream);
+                    self.connection.end(stream);
                 }
                 _ => {
                     self.looked_up(stream, None);

@@ -48,7 +48,7 @@ impl Guest {
         let mut count = [0u8; 8];
         let _ = sys::read(self.poke.as_raw_fd(), &mut count);
         self.commands.progress(&mut self.context);
-        for stream in self.tasks.bell.answer() {
+        for stream in self.tasks.notifier.take() {
             self.make_ready(stream);
         }
         self.tasks.sweep();

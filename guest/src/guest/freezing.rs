@@ -2,6 +2,9 @@
 //!
 //! This is for platforms that cannot freeze a sandbox from outside. The guest itself keeps running, so that
 //! it can be asked to thaw.
+//!
+//! Processes are still for one of two reasons: a `freeze` was asked for, which lasts until `thaw`, or a stream
+//! of `still` is open, which ends with its connection. They continue when neither is so.
 
 use std::collections::HashSet;
 
@@ -16,6 +19,10 @@ const LOOK_AGAIN: [Duration; 3] =
 /// The state of a frozen sandbox.
 #[derive(Default)]
 pub(super) struct Frozen {
+    /// `freeze` was asked for, and not `thaw` since.
+    asked: bool,
+    /// The open streams of `still`.
+    holders: HashSet<u32>,
     /// Processes that we stopped, parents first. Processes that were stopped before are not in it and stay
     /// stopped.
     stopped: Vec<i32>,
@@ -28,13 +35,37 @@ pub(super) struct Frozen {
 fn goes_on(request: &Value) -> bool {
     matches!(
         request.text("op"),
-        Some("freeze" | "thaw" | "stats" | "configure" | "shutdown" | "commands" | "listen")
+        Some(
+            "freeze" | "thaw" | "still" | "pack" | "stats" | "configure" | "shutdown" | "commands" | "listen"
+        )
     )
 }
 
 impl Guest {
-    /// Stops all processes. Does nothing if frozen.
+    /// Stops all processes until `thaw`. Does nothing if that was asked for already.
     pub(super) fn freeze(&mut self) {
+        self.stop();
+        if let Some(frozen) = &mut self.frozen {
+            frozen.asked = true;
+        }
+    }
+
+    /// Stops all processes for as long as the stream is open.
+    pub(super) fn hold_still(&mut self, stream: u32) {
+        self.stop();
+        if let Some(frozen) = &mut self.frozen {
+            frozen.holders.insert(stream);
+        }
+    }
+
+    /// The stream of `hold_still` is over.
+    pub(super) fn let_go(&mut self, stream: u32) {
+        if self.frozen.as_mut().is_some_and(|frozen| frozen.holders.remove(&stream)) {
+            self.go_on();
+        }
+    }
+
+    fn stop(&mut self) {
         if self.frozen.is_none() && self.shutdown_at.is_none() {
             self.frozen = Some(Frozen::default());
             self.stop_all(0);
@@ -45,16 +76,16 @@ impl Guest {
     pub(super) fn stop_all(&mut self, attempt: usize) {
         let Some(mut frozen) = self.frozen.take() else { return };
         for _ in 0..LOOKS {
-            let news: Vec<i32> =
+            let new: Vec<i32> =
                 self.running().into_iter().filter(|pid| !frozen.stopped.contains(pid)).collect();
-            for pid in &news {
+            for pid in &new {
                 // SAFETY: no pointers.
                 unsafe { libc::kill(*pid, libc::SIGSTOP) };
             }
-            if news.is_empty() {
+            if new.is_empty() {
                 break;
             }
-            frozen.stopped.extend(news);
+            frozen.stopped.extend(new);
         }
         self.frozen = Some(frozen);
         if let Some(delay) = LOOK_AGAIN.get(attempt) {
@@ -62,10 +93,20 @@ impl Guest {
         }
     }
 
-    /// Continues all processes, and handles the requests that waited. Does nothing if not frozen.
+    /// Takes `freeze` back. Does nothing if not frozen.
     pub(super) fn thaw(&mut self) {
-        for event in self.resume() {
-            self.event(event);
+        if let Some(frozen) = &mut self.frozen {
+            frozen.asked = false;
+        }
+        self.go_on();
+    }
+
+    /// Continues all processes, and handles the requests that waited, unless there is a reason to be still.
+    fn go_on(&mut self) {
+        if self.frozen.as_ref().is_some_and(|frozen| !frozen.asked && frozen.holders.is_empty()) {
+            for event in self.resume() {
+                self.event(event);
+            }
         }
     }
 

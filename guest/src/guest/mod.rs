@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::commands::reader::{Reader, Step};
 use crate::commands::{Commands, request};
 use crate::context::{BUFFER_BYTES, Context};
+use crate::datagram_port::DatagramPort;
 use crate::egress::Egress;
 use crate::egress::datagrams::Unframer;
 use crate::failure::Failure;
@@ -38,6 +39,8 @@ use crate::value::Value;
 const HIGH_WATER: usize = 1 << 20;
 /// Reads from the connection before other work gets a turn.
 const READS_PER_TURN: usize = 8;
+/// Pieces that go on in one call of the kernel.
+const MAX_RUN: usize = 64;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const CALLERS_INTERVAL: Duration = Duration::from_secs(1);
 const PORTS_INTERVAL: Duration = Duration::from_millis(250);
@@ -51,6 +54,8 @@ enum Handler {
     Forward(Box<Forward>),
     Ports(Watcher),
     Flow(Unframer),
+    DatagramPort(Box<DatagramPort>),
+    Still,
 }
 
 /// The state of the guest.

@@ -36,6 +36,11 @@ impl Guest {
                 self.handlers.insert(stream, Handler::Forward(Box::new(forward)));
                 self.make_ready(stream);
             }
+            "connect-datagrams" => {
+                let port = DatagramPort::open(stream, &request, &self.context.poller)?;
+                self.handlers.insert(stream, Handler::DatagramPort(Box::new(port)));
+                self.connection.message(stream, &Value::map([]));
+            }
             "ports" => {
                 let mut watcher = Watcher::default();
                 if let Some(message) = watcher.changes(&self.listening()) {
@@ -73,6 +78,11 @@ impl Guest {
             "thaw" => {
                 self.answer(stream, &Value::map([]));
                 self.thaw();
+            }
+            "still" => {
+                self.hold_still(stream);
+                self.handlers.insert(stream, Handler::Still);
+                self.connection.message(stream, &Value::map([]));
             }
             "shutdown" => {
                 self.answer(stream, &Value::map([]));

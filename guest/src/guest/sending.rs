@@ -15,6 +15,11 @@ impl Guest {
                     self.ready.push_back(stream);
                 }
             }
+            Some(Handler::DatagramPort(port)) => {
+                if !std::mem::replace(&mut port.queued, true) {
+                    self.ready.push_back(stream);
+                }
+            }
             Some(Handler::Task(_)) => self.ready.push_back(stream),
             _ => {}
         }
@@ -89,17 +94,24 @@ impl Guest {
                         true,
                     );
                     match outcome {
-                        Outcome::Open => {}
+                        Outcome::Open => false,
+                        Outcome::More => true,
                         Outcome::Done => {
                             self.handlers.remove(&stream);
+                            false
                         }
                         Outcome::Failed(failure) => {
                             if let Some(handler) = self.handlers.remove(&stream) {
                                 self.release(stream, handler);
                             }
                             self.connection.reset(stream, &failure);
+                            false
                         }
                     }
+                }
+                Some(Handler::DatagramPort(port)) => {
+                    port.queued = false;
+                    port.step(&mut self.connection, &mut self.context.buffer);
                     false
                 }
                 _ => false,

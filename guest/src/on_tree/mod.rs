@@ -83,8 +83,8 @@ struct User {
 
 /// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit
 /// RLIMIT_NAME:N]… [--mount DIR --mount-at DIR --mount-as (shared|made|host),(ro|rw) [--mount-subpath PATH]]…
-/// [--point PATH]… -- PROGRAM …`. Returns the exit code if the program was not started, or `None` if the arguments make no
-/// sense.
+/// [--point PATH]… -- PROGRAM …`. Returns the exit code if the program was not started, or `None` if the
+/// arguments make no sense.
 pub fn run(arguments: &[OsString]) -> Option<u8> {
     let arguments = Arguments::parse(arguments)?;
     if let Err(Refusal { doing, error, code }) = show(&arguments).and_then(|()| limit(&arguments.limits)) {

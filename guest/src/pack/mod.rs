@@ -41,8 +41,8 @@ struct Arguments {
     paths: Vec<Vec<u8>>,
 }
 
-/// Runs with `--root DIR --ids HOSTID:SIZE`, and `--path P` for each path to pack, or `--layer ENTRIES`. Returns the exit code, or
-/// `None` if the arguments make no sense.
+/// Runs with `--root DIR --ids HOSTID:SIZE`, and `--path P` for each path to pack, or `--layer ENTRIES`.
+/// Returns the exit code, or `None` if the arguments make no sense.
 pub fn run(direction: Direction, arguments: &[OsString]) -> Option<u8> {
     let arguments = Arguments::parse(direction, arguments)?;
     let mut stderr = std::io::stderr();

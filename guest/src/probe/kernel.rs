@@ -110,7 +110,7 @@ fn make(name: &str) -> Option<Result<libc::c_long, Error>> {
             "remount-proc" => {
                 libc::syscall(libc::SYS_mount, none, c"/proc".as_ptr(), none, libc::MS_REMOUNT, none)
             }
-            // Nothing is mounted there: whoever has the right is told so.
+            // Nothing is mounted there: a process with the right gets EINVAL.
             "umount" => libc::syscall(libc::SYS_umount2, tmp, libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW),
             "pivot-root" => libc::syscall(libc::SYS_pivot_root, root, root),
             "open-tree" => libc::syscall(libc::SYS_open_tree, here, root, 1),

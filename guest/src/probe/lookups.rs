@@ -22,7 +22,7 @@ pub fn address_of(name: &str, within: Duration) -> Result<IpAddr, Error> {
 
 /// Asks the own name server. Says the code of the answer, how many records it has, and the addresses.
 pub fn ask_own(name: &str, kind: u16, within: Duration) -> Said {
-    Ok(told(&over_udp(name_server(), &question(name, kind)?, within)?))
+    Ok(answer_text(&over_udp(name_server(), &question(name, kind)?, within)?))
 }
 
 /// Asks another one.
@@ -30,7 +30,7 @@ pub fn ask(server: &str, port: u16, tcp: bool, name: &str, within: Duration) -> 
     let server = SocketAddr::new(number::<IpAddr>(server)?, port);
     let question = question(name, TYPE_A)?;
     if !tcp {
-        return Ok(told(&over_udp(server, &question, within)?));
+        return Ok(answer_text(&over_udp(server, &question, within)?));
     }
     let mut stream = TcpStream::connect_timeout(&server, within)?;
     stream.set_read_timeout(Some(within))?;
@@ -40,7 +40,7 @@ pub fn ask(server: &str, port: u16, tcp: bool, name: &str, within: Duration) -> 
     stream.read_exact(&mut length)?;
     let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
     stream.read_exact(&mut answer)?;
-    Ok(told(&answer))
+    Ok(answer_text(&answer))
 }
 
 /// Asks for so many names, one after the other. Says how many were answered, and in how many milliseconds.
@@ -102,7 +102,7 @@ fn over_udp(server: SocketAddr, question: &[u8], within: Duration) -> Result<Vec
     Ok(answer)
 }
 
-fn told(answer: &[u8]) -> String {
+fn answer_text(answer: &[u8]) -> String {
     if answer.len() < 12 {
         return "short".into();
     }

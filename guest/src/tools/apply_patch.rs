@@ -23,12 +23,14 @@ pub fn apply_patch(request: &Value, stream: &mut dyn TaskStream) -> Result<(), S
         match bounds.over() {
             Some(Over::Gone) => return Err(Stopped::Gone),
             Some(Over::Late) => {
-                return Err(done.told(Failure::new("deadline_exceeded", "The patch took too long").into()));
+                return Err(
+                    done.with_changes(Failure::new("deadline_exceeded", "The patch took too long").into())
+                );
             }
             None => {}
         }
         if let Err(failure) = apply(request, change, &mut done, stream) {
-            return Err(done.told(failure));
+            return Err(done.with_changes(failure));
         }
     }
     stream.send(&done.value())
@@ -50,7 +52,7 @@ impl Done {
         ])
     }
 
-    fn told(&self, stopped: Stopped) -> Stopped {
+    fn with_changes(&self, stopped: Stopped) -> Stopped {
         match stopped {
             Stopped::Failed(failure) => failure
                 .with("added", Value::Array(self.added.clone()))

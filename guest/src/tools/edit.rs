@@ -95,8 +95,9 @@ fn all(bytes: &[u8], changes: &[Change<'_>], path: &FilePath) -> Result<(Vec<u8>
     let mut places = Vec::new();
     let many = changes.len() > 1;
     for (index, change) in changes.iter().enumerate() {
-        let (changed, at) = one(&bytes, change)
-            .map_err(|why| why.told(path, if many { Some(index + 1) } else { None }, &bytes, change.old))?;
+        let (changed, at) = one(&bytes, change).map_err(|why| {
+            why.failure(path, if many { Some(index + 1) } else { None }, &bytes, change.old)
+        })?;
         if changed.len() > LARGEST {
             return Err(invalid(format!("The file would have more than {LARGEST} bytes")));
         }
@@ -159,7 +160,7 @@ fn with_returns(text: &[u8]) -> Vec<u8> {
 }
 
 impl Unchanged {
-    fn told(self, path: &FilePath, edit: Option<usize>, bytes: &[u8], old: &[u8]) -> Stopped {
+    fn failure(self, path: &FilePath, edit: Option<usize>, bytes: &[u8], old: &[u8]) -> Stopped {
         let which = edit.map_or(String::new(), |edit| format!("edit {edit}: "));
         let path = shown(path.bytes());
         let failure = match self {

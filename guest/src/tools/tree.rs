@@ -73,7 +73,7 @@ pub fn walk<V: Visitor>(
         respect_ignore,
         bounds,
         queue: Mutex::new(Queue { jobs: Vec::new(), busy: 0 }),
-        news: Condvar::new(),
+        changed: Condvar::new(),
         stop: AtomicBool::new(false),
         incomplete: AtomicBool::new(false),
         over: Mutex::new(None),
@@ -176,7 +176,7 @@ struct Shared {
     respect_ignore: bool,
     bounds: Bounds,
     queue: Mutex<Queue>,
-    news: Condvar,
+    changed: Condvar,
     stop: AtomicBool,
     incomplete: AtomicBool,
     over: Mutex<Option<Over>>,
@@ -197,7 +197,7 @@ impl Shared {
             if queue.busy == 0 {
                 return None;
             }
-            queue = self.news.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
+            queue = self.changed.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
 
@@ -209,7 +209,7 @@ impl Shared {
         let mut queue = lock(&self.queue);
         queue.busy -= 1;
         if queue.busy == 0 && queue.jobs.is_empty() {
-            self.news.notify_all();
+            self.changed.notify_all();
         }
     }
 
@@ -224,13 +224,13 @@ impl Shared {
         }
         queue.jobs.append(jobs);
         drop(queue);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     fn end(&self) {
         self.stop.store(true, Ordering::Relaxed);
         let _queue = lock(&self.queue);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 }
 
