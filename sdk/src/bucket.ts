@@ -4,7 +4,9 @@ import type {
   ObjectList,
   SignedObject,
   SignObjectInput,
+  BucketMountState,
   SyncState,
+  SyncStates,
   Transfer,
 } from './protocol/index.ts';
 import { connect, type ConnectOptions, type Transport } from './transport.ts';
@@ -76,7 +78,17 @@ export class Bucket {
     return (await connect(options).json<{ buckets: SyncState[] }>('GET', path, { signal })).buckets;
   }
 
-  /** Writes what a sandbox changed to its buckets now. */
+  /** The buckets that a sandbox mounts, and which of their files they do not have yet. */
+  static async mounts(
+    sandbox: string,
+    options: ConnectOptions & CallOptions = {},
+  ): Promise<BucketMountState[]> {
+    const { signal } = options;
+    const path = `/v1/sandboxes/${encodeURIComponent(sandbox)}/buckets`;
+    return (await connect(options).json<SyncStates>('GET', path, { signal })).mounts;
+  }
+
+  /** Writes what a sandbox changed to its buckets now, also to those that it mounts. */
   static async sync(sandbox: string, options: ConnectOptions & CallOptions = {}): Promise<SyncState[]> {
     const { signal } = options;
     const path = `/v1/sandboxes/${encodeURIComponent(sandbox)}/buckets/sync`;

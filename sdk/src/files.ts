@@ -1,3 +1,4 @@
+import { CayError } from './protocol/error.ts';
 import type { FileEvent, FileInfo } from './protocol/index.ts';
 import { bytesOf, type RequestOptions, type Transport } from './transport.ts';
 
@@ -155,12 +156,17 @@ export class Files {
     );
   }
 
-  /** Unpacks a tar stream below `path`. */
-  upload(
+  /** Unpacks a tar stream below `path`. `uploadDir` of `@cay/sdk/node` makes one of a directory. */
+  async upload(
     path: string,
     tar: Content,
     { signal, user }: CallOptions = {},
   ): Promise<{ entries: number; bytes: number }> {
+    // Every header of an archive has zero bytes.
+    if (typeof tar === 'string' && !tar.includes('\0'))
+      throw new CayError('invalid_argument', `"${tar.slice(0, 100)}" is a text and no tar archive`, {
+        hint: 'uploadDir(files, directory, path) of "@cay/sdk/node" uploads a directory of this machine',
+      });
     return this.#transport.json('PUT', `${this.#base}/tar`, {
       query: { path: this.#absolute(path), user },
       body: tar as RequestOptions['body'],

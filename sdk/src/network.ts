@@ -6,7 +6,11 @@ import type {
   NetworkRule,
   SandboxNetwork,
 } from './protocol/index.ts';
+import { isCayError } from './protocol/error.ts';
 import type { Transport } from './transport.ts';
+import { pause } from './wait.ts';
+
+type Verdict = 'allow' | 'deny' | { verdict: 'allow' | 'deny'; forMs?: number };
 
 interface CallOptions {
   signal?: AbortSignal;
@@ -63,6 +67,47 @@ export class Network {
   async pending(options: CallOptions = {}): Promise<EgressApproval[]> {
     const path = `${this.#base}/pending`;
     return (await this.#transport.json<{ pending: EgressApproval[] }>('GET', path, options)).pending;
+  }
+
+  /**
+   * Calls `decide` with each attempt that waits, until the signal is aborted. What it answers is the verdict;
+   * `undefined` leaves the attempt to others. It rejects with what `decide` throws.
+   *
+   *     await sandbox.network.onAsked(({ rule }) => (rule.endsWith('.example.org:443') ? 'allow' : 'deny'), { signal });
+   */
+  async onAsked(
+    decide: (asked: EgressApproval) => Verdict | undefined | Promise<Verdict | undefined>,
+    { signal, everyMs = 500 }: CallOptions & { everyMs?: number } = {},
+  ): Promise<void> {
+    let known = new Set<string>();
+    let failed: { error: unknown } | undefined;
+    while (!signal?.aborted) {
+      const waiting = await this.pending({ ...(signal && { signal }) }).catch((error: unknown) => {
+        if (signal?.aborted) return [];
+        throw error;
+      });
+      // One that takes long to decide on does not keep others waiting.
+      for (const one of waiting)
+        if (!known.has(one.id)) this.#decide(one, decide).catch((error: unknown) => (failed ??= { error }));
+      known = new Set(waiting.map(({ id }) => id));
+      await pause(everyMs, signal).catch(() => {});
+      if (failed) throw failed.error;
+    }
+  }
+
+  async #decide(
+    asked: EgressApproval,
+    decide: (asked: EgressApproval) => Verdict | undefined | Promise<Verdict | undefined>,
+  ): Promise<void> {
+    const said = await decide(asked);
+    if (said === undefined) return;
+    const { verdict, forMs } = typeof said === 'string' ? { verdict: said, forMs: undefined } : said;
+    try {
+      await this.answer(asked.id, verdict, { ...(forMs !== undefined && { forMs }) });
+    } catch (error) {
+      // Somebody else has answered, or the program has given up.
+      if (!isCayError(error, 'not_found')) throw error;
+    }
   }
 
   /** Answers what waits. What is allowed stays so for `forMs`, an hour if it is absent. */

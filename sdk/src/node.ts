@@ -4,6 +4,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { create, extract } from 'tar';
 import { CayError } from './protocol/error.ts';
+import { errnoOf, errnoText } from './system-error.ts';
 import type { Files } from './files.ts';
 
 export interface DirectoryOptions {
@@ -21,7 +22,13 @@ export async function uploadDir(
   remote: string,
   { filter, ...options }: DirectoryOptions = {},
 ): Promise<{ entries: number; bytes: number }> {
-  if (!(await stat(local)).isDirectory())
+  const found = await stat(local).catch((cause: unknown) => {
+    const errno = errnoOf(cause);
+    const why = errno === undefined ? 'it cannot be read' : errnoText(errno);
+    const code = errno === 'EACCES' ? 'permission_denied' : 'not_found';
+    throw new CayError(code, `Cannot upload "${local}": ${why}`, { cause });
+  });
+  if (!found.isDirectory())
     throw new CayError('invalid_argument', `Cannot upload "${local}": it is not a directory`, {
       hint: 'use files.write for a single file',
     });

@@ -26,8 +26,12 @@ export abstract class SandboxPorts extends SandboxCommands {
     return this.call('POST', '/published', { ...options, json: wanted });
   }
 
-  async unpublish(hostPort: number, options: CallOptions = {}): Promise<void> {
-    await this.call('DELETE', `/published/${hostPort}`, options);
+  async unpublish(
+    hostPort: number,
+    { protocol, ...options }: CallOptions & { protocol?: 'tcp' | 'udp' } = {},
+  ): Promise<void> {
+    const query = protocol === undefined ? '' : `?protocol=${protocol}`;
+    await this.call('DELETE', `/published/${hostPort}${query}`, options);
   }
 
   /** A raw TCP connection to a port inside, as binary WebSocket messages. */

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { memoryServer, type MemoryServer } from '../../test/support/memory-server.ts';
 import { Sandbox, connect } from './index.ts';
+import { uploadDir } from './node.ts';
 
 let server: MemoryServer;
 beforeAll(async () => {
@@ -238,6 +239,14 @@ describe('files', () => {
     for await (const chunk of files.stream('/home/user/tree/big')) bytes += chunk.length;
     expect(bytes).toBe(500_000);
     await files.upload('/home/user/copy', files.download('/home/user/tree'));
+    await expect(files.upload('/home/user/copy', './project')).rejects.toMatchObject({
+      code: 'invalid_argument',
+      hint: expect.stringContaining('uploadDir') as string,
+    });
+    await expect(uploadDir(files, './no-such-project', 'copy')).rejects.toMatchObject({
+      code: 'not_found',
+      message: 'Cannot upload "./no-such-project": no such file or directory',
+    });
     expect(
       Buffer.from(await files.read('/home/user/copy/big')).equals(
         Buffer.from(await files.read('/home/user/tree/big')),
@@ -270,6 +279,7 @@ describe('the connection', () => {
   it('says what is wrong with a key, an address and a request', async () => {
     await expect(Sandbox.create({}, { url: server.url, apiKey: 'e2b_0' })).rejects.toMatchObject({
       code: 'unauthenticated',
+      hint: 'set CAY_API_KEY to a key of that server, or pass { apiKey }',
     });
     await expect(Sandbox.create({}, { url: 'http://127.0.0.1:9', apiKey: '' })).rejects.toMatchObject({
       code: 'unavailable',

@@ -216,17 +216,33 @@ export class Sandbox extends SandboxSnapshots implements AsyncDisposable {
     return (this.info = await this.call<SandboxInfo>('POST', '/start', options));
   }
 
-  /** Ends its processes, gracefully and then by force; keeps its files. */
-  async stop({ graceMs, ...options }: CallOptions & { graceMs?: number } = {}): Promise<SandboxInfo> {
-    return (this.info = await this.call<SandboxInfo>('POST', '/stop', { ...options, json: { graceMs } }));
+  /**
+   * Ends its processes, gracefully and then by force; keeps its files. `force` also where changes cannot be written to
+   * buckets.
+   */
+  async stop({
+    graceMs,
+    force,
+    ...options
+  }: CallOptions & { graceMs?: number; force?: boolean } = {}): Promise<SandboxInfo> {
+    const json = { graceMs, force };
+    return (this.info = await this.call<SandboxInfo>('POST', '/stop', { ...options, json }));
   }
 
   /**
    * Removes it with all that it has. Gone already is done. Without `wait` it resolves when the server has
-   * taken it on.
+   * taken it on. `force` also where changes cannot be written to buckets.
    */
-  async kill({ wait = true, ...options }: CallOptions & { wait?: boolean } = {}): Promise<void> {
-    await this.call('DELETE', '', { ...options, ...(!wait && { headers: { prefer: 'respond-async' } }) });
+  async kill({
+    wait = true,
+    force = false,
+    ...options
+  }: CallOptions & { wait?: boolean; force?: boolean } = {}): Promise<void> {
+    await this.call('DELETE', '', {
+      ...options,
+      ...(force && { query: { force } }),
+      ...(!wait && { headers: { prefer: 'respond-async' } }),
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

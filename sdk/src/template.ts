@@ -145,7 +145,7 @@ export class Template {
     throw new CayError(
       'failed_precondition',
       `Template "${name}" was not built: ${ended.failure?.message ?? 'for no known reason'}`,
-      { details: { build: ended.id, ...ended.failure } },
+      { details: { build: ended.id, ...ended.failure }, hint: ended.failure?.hint },
     );
   }
 

@@ -3,6 +3,7 @@
  * answers, lines of JSON for what streams, and one kind of error.
  */
 import { CayError, isErrorCode, type WireError } from './protocol/error.ts';
+import { systemReason } from './system-error.ts';
 
 export interface ConnectOptions {
   /** Where the server is. Default: `CAY_URL`, else http://127.0.0.1:7070. */
@@ -77,7 +78,7 @@ export function connect(options: ConnectOptions = {}): Transport {
         } as RequestInit);
       } catch (cause) {
         if (signal?.aborted) throw new CayError('cancelled', 'The request was cancelled', { cause });
-        throw new CayError('unavailable', `Cannot reach the server at ${url}: ${reasonOf(cause)}`, {
+        throw new CayError('unavailable', `Cannot reach the server at ${url}: ${systemReason(cause)}`, {
           cause,
           details: { url },
           hint: 'start it with "cay up", or set CAY_URL',
@@ -209,14 +210,12 @@ async function errorOf(response: Response): Promise<CayError> {
   const text = await response.text().catch(() => '');
   try {
     const { error } = JSON.parse(text) as { error: WireError };
-    if (isErrorCode(error.code)) return CayError.fromWire(error);
+    // The server tells clients of any kind about headers.
+    const hint = 'set CAY_API_KEY to a key of that server, or pass { apiKey }';
+    if (isErrorCode(error.code))
+      return CayError.fromWire(error.code === 'unauthenticated' ? { ...error, hint } : error);
   } catch {
     // Not one of ours: a proxy in between, for example.
   }
   return new CayError('unavailable', `The server answered ${response.status}: ${text.slice(0, 200)}`);
-}
-
-function reasonOf(cause: unknown): string {
-  const inner = (cause as { cause?: { code?: string; message?: string } }).cause;
-  return inner?.code ?? inner?.message ?? (cause as Error).message;
 }

@@ -122,7 +122,8 @@ function lost(now: SandboxStatus | undefined, path: string, last: SandboxStatus 
   };
 }
 
-function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+/** Rejects `cancelled` if the signal is aborted before. */
+export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
       signal?.removeEventListener('abort', abort);

@@ -142,4 +142,21 @@ export const SyncStateSchema = BucketSyncSchema.extend({
   error: z.string().nullable().describe('Why the last attempt failed.'),
 }).strip();
 export type SyncState = z.infer<typeof SyncStateSchema>;
-export const SyncStatesSchema = z.object({ buckets: z.array(SyncStateSchema) });
+
+/** A mount of a bucket, and which of its files the bucket does not have yet. */
+export const BucketMountStateSchema = z.object({
+  bucket: z.string(),
+  path: z.string(),
+  prefix: z.string().optional(),
+  readOnly: z.boolean(),
+  ended: z.boolean().describe('The sandbox runs no more, and the server goes on to write what it has left.'),
+  unwrittenFiles: z.int().describe('Files that programs have changed and the bucket does not have yet.'),
+  unwrittenBytes: z.int(),
+  error: z.string().nullable().describe('Why the last attempt to write one of them failed.'),
+});
+export type BucketMountState = z.infer<typeof BucketMountStateSchema>;
+export const SyncStatesSchema = z.object({
+  buckets: z.array(SyncStateSchema),
+  mounts: z.array(BucketMountStateSchema).default([]),
+});
+export type SyncStates = z.infer<typeof SyncStatesSchema>;

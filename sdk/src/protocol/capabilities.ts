@@ -40,6 +40,8 @@ export const ABILITIES = [
   'snapshots',
   /** Snapshots and archives have the extended attributes of files. */
   'snapshotXattrs',
+  /** Snapshots have all files of the root, and not those of a few directories alone. */
+  'snapshotRoot',
   /**
    * Processes are kept too, go on in clones, and a sandbox hibernates. Of the default runtime; another may
    * differ.

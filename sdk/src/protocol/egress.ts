@@ -99,7 +99,7 @@ export const PutSchema = z
         service: z.string().max(64).optional(),
         env: EnvSchema,
       })
-      .describe('Signs the request anew with AWS Signature Version 4.'),
+      .describe('Signs the request again with AWS Signature Version 4.'),
     z
       .object({
         as: z.literal('git'),

@@ -7,9 +7,10 @@ import { SandboxSchema } from './sandbox.ts';
  * - `volumes`: volumes and directories of the host stay where they are and are not mounted any more.
  * - `runtime`: the platform has no runtime of that name; its own default isolates the sandbox.
  * - `limits`: limits that the platform cannot enforce are lifted.
+ * - `files`: files outside of the directories that the platform keeps.
  * - `snapshots`: snapshots and turns stay on the platform where they are.
  */
-export const MOVE_LOSSES = ['memory', 'volumes', 'runtime', 'limits', 'snapshots'] as const;
+export const MOVE_LOSSES = ['memory', 'volumes', 'runtime', 'limits', 'files', 'snapshots'] as const;
 export type MoveLoss = (typeof MOVE_LOSSES)[number];
 
 export const MoveSandboxSchema = z.object({

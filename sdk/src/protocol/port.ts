@@ -20,10 +20,14 @@ export const ExposedPortSchema = z.object({
 });
 export type ExposedPort = z.infer<typeof ExposedPortSchema>;
 
+/** Ports of the two protocols have nothing in common but their numbers. */
+const ProtocolSchema = z.enum(['tcp', 'udp']);
+
 /** A port of the server's machine that leads to a port of a sandbox. */
 export const PublishPortSchema = z
   .object({
     port: PortSchema.describe('The port inside.'),
+    protocol: ProtocolSchema.default('tcp'),
     hostPort: z
       .int()
       .min(0)
@@ -40,6 +44,7 @@ export type PublishPort = z.infer<typeof PublishPortSchema>;
 export type PublishPortInput = z.input<typeof PublishPortSchema>;
 
 export const PublishedPortSchema = z.object({
+  protocol: ProtocolSchema,
   hostPort: PortSchema,
   port: PortSchema,
   address: z.string(),

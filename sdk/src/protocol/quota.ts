@@ -21,10 +21,16 @@ const QUOTAS = {
   volumeBytes: Count.describe(
     'The sum of the sizes of volumes, and what snapshots of volumes take. A volume without a size is refused.',
   ),
-  uploadBytes: Count.describe('Files for builds, unfinished uploads, and archives that are being imported.'),
+  uploadBytes: Count.describe(
+    'Files for builds, unfinished uploads, archives that are being imported, and what is remembered of syncs.',
+  ),
   imageBytes: Count.describe('Images that the project pulled, imported or made sandboxes from.'),
   logBytes: Count.describe('Recorded output of commands, and kept results of tool calls.'),
   buckets: Count.describe('Buckets that have a name in the project.'),
+  bucketMounts: Count.describe('Mounts of buckets in sandboxes that run.'),
+  bucketMountBytes: Count.describe(
+    'Files in mounts of buckets that are open for writing or that the bucket does not have yet.',
+  ),
   webhooks: Count,
   secrets: Count.describe('Stored secrets.'),
   secretBytes: Count.describe('The values of stored secrets.'),
@@ -51,6 +57,8 @@ export const QuotaSchema = z
     imageBytes: QUOTAS.imageBytes.default(null),
     logBytes: QUOTAS.logBytes.default(null),
     buckets: QUOTAS.buckets.default(null),
+    bucketMounts: QUOTAS.bucketMounts.default(null),
+    bucketMountBytes: QUOTAS.bucketMountBytes.default(null),
     webhooks: QUOTAS.webhooks.default(null),
     secrets: QUOTAS.secrets.default(null),
     secretBytes: QUOTAS.secretBytes.default(null),

@@ -25,7 +25,23 @@ export const ReadinessSchema = z.object({
 });
 export type Readiness = z.infer<typeof ReadinessSchema>;
 
-export const StopSandboxSchema = z.object({ graceMs: z.int().min(0).max(600_000).optional() }).strict();
+export const StopSandboxSchema = z
+  .object({
+    graceMs: z.int().min(0).max(600_000).optional(),
+    force: z
+      .boolean()
+      .optional()
+      .describe('Also if what it has changed cannot be written to buckets: that is lost.'),
+  })
+  .strict();
+export const RemoveSandboxSchema = z
+  .object({
+    force: z
+      .stringbool()
+      .optional()
+      .describe('Also if what it has changed cannot be written to buckets: that is lost.'),
+  })
+  .strict();
 export type StopSandbox = z.infer<typeof StopSandboxSchema>;
 
 export const PauseSandboxSchema = z

@@ -143,6 +143,7 @@ export type BuildTemplate = z.input<typeof BuildTemplateSchema>;
 
 export const BuildFailureSchema = z.object({
   message: z.string(),
+  hint: z.string().optional().describe('What to do about it.'),
   step: z.int().describe('0 is the base, 1 the first step, one more than there are steps what follows.'),
   steps: z.int(),
   command: z.string().optional(),
@@ -169,6 +170,7 @@ export const BuildLogEntrySchema = z.object({
   atMs: z.int(),
   level: z.enum(['debug', 'info', 'warn', 'error']),
   message: z.string(),
+  step: z.literal(true).optional().describe('The message says which step begins; others are its output.'),
 });
 export type BuildLogEntry = z.infer<typeof BuildLogEntrySchema>;
 
