@@ -6,6 +6,25 @@ export class BodyTooLong extends Error {
   override readonly name = 'BodyTooLong';
 }
 
+const MOST_DISCARDED = 64 * 1024;
+const DISCARD_MS = 10_000;
+
+/**
+ * Reads a body that says nothing to us, so that its connection can be used again. One that is long or slow ends its
+ * connection.
+ */
+export function discard(answer: IncomingMessage, withinMs = DISCARD_MS): void {
+  let bytes = 0;
+  const timer = setTimeout(() => answer.destroy(), withinMs).unref();
+  answer
+    .on('error', () => {})
+    .once('close', () => clearTimeout(timer))
+    .on('data', (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes > MOST_DISCARDED) answer.destroy();
+    });
+}
+
 export async function readWhole(answer: IncomingMessage, maxBytes: number): Promise<Buffer> {
   const body = await collectBytes(answer as AsyncIterable<Buffer>, maxBytes);
   if (!body) throw new BodyTooLong(`it answers with more than ${maxBytes} bytes`);

@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { constants } from 'node:os';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
+import { systemReason } from '@cay/sdk/system-error';
 import { launchDirectly } from './launch-directly.ts';
 
 export interface Launch {
@@ -78,7 +79,7 @@ export function openLauncher(program: string, args: readonly string[]): Launcher
       for (const launch of early ?? []) launch();
       early = undefined;
     };
-    child.on('error', (error) => end(`cannot be started: ${error.message}`));
+    child.on('error', (error) => end(`cannot be started: ${systemReason(error)}`));
     child.on('exit', (code, signal) => end(`ended by ${signal ?? `exit code ${code}`}`));
     // Its end says why.
     child.stdin.on('error', () => {});

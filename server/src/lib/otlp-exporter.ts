@@ -1,3 +1,4 @@
+import { systemReason } from '@cay/sdk/system-error';
 import { ignoreFailure, inBackground } from './in-background.ts';
 
 /**
@@ -85,8 +86,7 @@ export function otlpExporter(options: OtlpOptions): OtlpExporter {
       if (response.ok) return true;
       drop(spans.length, `the collector answered ${response.status}`);
     } catch (error) {
-      const { message, cause } = error as Error;
-      drop(spans.length, `the collector did not answer: ${cause instanceof Error ? cause.message : message}`);
+      drop(spans.length, `the collector did not answer: ${systemReason(error)}`);
     }
     return false;
   }

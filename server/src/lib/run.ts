@@ -4,6 +4,7 @@
  * Output is kept up to a bound and discarded beyond it. An exit code other than 0, a signal, the timeout and
  * an aborted signal reject with a `RunError` that has the output so far.
  */
+import { errnoText, systemReason } from '@cay/sdk/system-error';
 import { launchDirectly } from './launch-directly.ts';
 import type { LaunchEnd } from './launcher.ts';
 import { sharedLauncher } from './shared-launcher.ts';
@@ -76,12 +77,13 @@ export async function run(
   try {
     end = await ended;
   } catch (error) {
-    throw failure(file, 'signal', `was not seen to end (${(error as Error).message})`, undefined, error);
+    throw failure(file, 'signal', `was not seen to end (${systemReason(error)})`, undefined, error);
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener('abort', onAbort);
   }
-  if (end.kind === 'notStarted') throw failure(file, 'spawn', `cannot be started (${end.errno})`, end);
+  if (end.kind === 'notStarted')
+    throw failure(file, 'spawn', `cannot be started: ${errnoText(end.errno)}`, end);
   if (stopped === 'timeout') throw failure(file, 'timeout', `did not end within ${timeoutMs} ms`, end);
   if (stopped === 'aborted') throw failure(file, 'aborted', 'was aborted', end);
   if (end.kind === 'signalled') throw failure(file, 'signal', `was ended by ${end.signal}`, end);

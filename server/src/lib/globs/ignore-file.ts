@@ -5,6 +5,8 @@ import { pathPattern, type PathPattern } from './path-pattern.ts';
 export interface IgnoreFile {
   /** Whether a path, relative to the context, is left out. */
   ignores(path: string): boolean;
+  /** The same, with `pace` awaited between patterns: a path may be compared with very many. */
+  ignoresInTurns(path: string, pace: () => Promise<void>): Promise<boolean>;
   /** Whether everything below a directory is left out, so that it need not be looked into. */
   ignoresAllBelow(path: string): boolean;
 }
@@ -16,6 +18,7 @@ interface Rule {
 
 const MOST_RULES = 2000;
 const MOST_LENGTH = 1024;
+const RULES_IN_A_TURN = 8;
 
 /** Throws a plain `Error` that names the line. */
 export function ignoreFile(text: string): IgnoreFile {
@@ -46,14 +49,24 @@ export function ignoreFile(text: string): IgnoreFile {
 
   /** A rule that matches a directory matches all below it. The last rule that matches decides. */
   function ignores(path: string): boolean {
-    if (rules.length === 0 || path === '' || path === '.') return false;
-    const parts = path.split('/');
-    const above = parts.map((_, at) => parts.slice(0, at + 1).join('/'));
+    if (path === '' || path === '.') return false;
     let ignored = false;
-    for (const { pattern, isException } of rules)
-      if (isException === ignored && above.some((each) => pattern.matches(each))) ignored = !isException;
+    for (const rule of rules) ignored = decided(rule, path, ignored);
     return ignored;
   }
 
-  return { ignores, ignoresAllBelow: (path) => !hasExceptions && ignores(path) };
+  async function ignoresInTurns(path: string, pace: () => Promise<void>): Promise<boolean> {
+    if (path === '' || path === '.') return false;
+    let ignored = false;
+    for (const [at, rule] of rules.entries()) {
+      if (at % RULES_IN_A_TURN === 0) await pace();
+      ignored = decided(rule, path, ignored);
+    }
+    return ignored;
+  }
+
+  return { ignores, ignoresInTurns, ignoresAllBelow: (path) => !hasExceptions && ignores(path) };
 }
+
+const decided = ({ pattern, isException }: Rule, path: string, ignored: boolean): boolean =>
+  isException === ignored && pattern.matchesOrAbove(path) ? !isException : ignored;

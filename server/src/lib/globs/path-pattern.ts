@@ -17,12 +17,40 @@ type Token =
 
 export interface PathPattern {
   matches(path: string): boolean;
+  /** Whether it matches the path, or what one of its slashes ends. */
+  matchesOrAbove(path: string): boolean;
+  /** How many characters from `from` on it matches, the fewest or the most. Undefined if it matches none of them. */
+  prefixOf(characters: readonly string[], from: number, options: { longest: boolean }): number | undefined;
 }
 
 /** Throws a plain `Error` that says what is wrong. */
 export function pathPattern(text: string, { deep = false } = {}): PathPattern {
   const tokens = parse(text, deep);
-  return { matches: (path) => run(tokens, Array.from(path)) };
+  return {
+    matches(path) {
+      const characters = Array.from(path);
+      let matched = false;
+      run(tokens, characters, 0, (at) => void (matched = at === characters.length));
+      return matched;
+    },
+    matchesOrAbove(path) {
+      const characters = Array.from(path);
+      let matched = false;
+      run(tokens, characters, 0, (at) => {
+        matched = at === characters.length || characters[at] === '/';
+        return matched;
+      });
+      return matched;
+    },
+    prefixOf(characters, from, { longest }) {
+      let found: number | undefined;
+      run(tokens, characters, from, (at) => {
+        found = at - from;
+        return !longest;
+      });
+      return found;
+    },
+  };
 }
 
 function parse(text: string, deep: boolean): Token[] {
@@ -74,8 +102,16 @@ function parseClass(characters: readonly string[], start: number, tokens: Token[
   return at;
 }
 
-/** Follows all places in the pattern at once: a flag for each. */
-function run(tokens: readonly Token[], path: readonly string[]): boolean {
+/**
+ * Follows all places in the pattern at once: a flag for each. Calls `onMatch` with each place of the path up to which
+ * the pattern matches, until that answers true.
+ */
+function run(
+  tokens: readonly Token[],
+  path: readonly string[],
+  from: number,
+  onMatch: (at: number) => boolean | void,
+): void {
   let states = new Uint8Array(tokens.length + 1);
   let next = new Uint8Array(tokens.length + 1);
   /** `mayPass` is false for directories that have begun and not come to a slash. */
@@ -89,7 +125,10 @@ function run(tokens: readonly Token[], path: readonly string[]): boolean {
     }
   };
   enter(states, 0, true);
-  for (const character of path) {
+  for (let place = from; ; place++) {
+    if (states[tokens.length] === 1 && onMatch(place) === true) return;
+    const character = path[place];
+    if (character === undefined) return;
     next.fill(0);
     let some = false;
     for (let at = 0; at < tokens.length; at++) {
@@ -101,10 +140,9 @@ function run(tokens: readonly Token[], path: readonly string[]): boolean {
       if (stays) enter(next, at, character === '/');
       else enter(next, at + 1, true);
     }
-    if (!some) return false;
+    if (!some) return;
     [states, next] = [next, states];
   }
-  return states[tokens.length] === 1;
 }
 
 function consumes(token: Token, character: string): boolean {

@@ -85,7 +85,11 @@ function readValue({ type }: Field, reader: Reader, before: unknown): unknown {
     case 'int64':
       return String(BigInt.asIntN(64, readVarint(reader)));
     case 'timestamp': {
-      const given = readMessage(TIMESTAMP, part(reader), { seconds: '0', nanos: 0 });
+      // It is a message: one that is given twice is put together from both.
+      const earlier = typeof before === 'string' ? Date.parse(before) : 0;
+      const seconds = Math.floor(earlier / 1000);
+      const nanos = (earlier - seconds * 1000) * 1e6;
+      const given = readMessage(TIMESTAMP, part(reader), { seconds: String(seconds), nanos });
       const ms = Number(given['seconds']) * 1000 + Math.trunc(Number(given['nanos']) / 1e6);
       if (Math.abs(ms) > 8.64e15) throw new MalformedMessage('a time is out of range');
       return new Date(ms).toISOString();

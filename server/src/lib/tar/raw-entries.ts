@@ -5,6 +5,7 @@
 import type { ByteReader } from '../byte-reader.ts';
 import { entryContent, take } from './entry-content.ts';
 import { BLOCK, paddingOf } from './header.ts';
+import { plainName } from './plain-name.ts';
 
 export interface RawEntry {
   /** Without slashes at either end and without `./` before it; empty for the root. */
@@ -56,7 +57,7 @@ export async function* rawEntries(
     const sizeBytes = WITH_CONTENT.has(letter) ? (decimal(records.get('size')) ?? declared) : 0;
     const { content, skip } = entryContent(reader, sizeBytes);
     yield {
-      name: normal(records.get('path') ?? shortName(block)),
+      name: plainName(records.get('path') ?? shortName(block)),
       letter: letter === '\0' ? '0' : letter,
       target: records.get('linkpath') ?? untilZero(block.subarray(157, 257)),
       sizeBytes,
@@ -171,5 +172,3 @@ function untilZero(bytes: Buffer): string {
   const end = bytes.indexOf(0);
   return bytes.toString('latin1', 0, end < 0 ? bytes.length : end);
 }
-
-const normal = (name: string) => name.replace(/^(\.?\/+)+|^\.$|\/+$/g, '');
