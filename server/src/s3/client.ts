@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createHash } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
-import { BodyTooLong, readWhole } from '../lib/http-body.ts';
+import { BodyTooLong, discard, readWhole } from '../lib/http-body.ts';
 import { presignV4, signV4 } from '../lib/sigv4.ts';
 import type { BucketAddress } from './bucket-address.ts';
 import type { BucketCredentials } from './bucket.ts';
@@ -62,7 +62,8 @@ class Transient extends Error {
   }
 }
 
-const MOST_ANSWER = 16 * 1024 * 1024;
+/** A page of a thousand keys of 1,024 bytes, each byte written as three. */
+const MOST_ANSWER = 4 * 1024 * 1024;
 const MOST_ERROR = 64 * 1024;
 const BODY_MS = 60_000;
 const MOST_RETRY_AFTER_MS = 30_000;
@@ -239,7 +240,7 @@ async function refusalIn(answer: IncomingMessage, isHead: boolean): Promise<Refu
   const { statusCode: status = 0, headers } = answer;
   const region = headers['x-amz-bucket-region'];
   const known = typeof region === 'string' && /^[a-z0-9-]{1,63}$/.test(region) ? { region } : {};
-  if (isHead) answer.resume();
+  if (isHead) discard(answer);
   const body = isHead ? Buffer.alloc(0) : await readBody(answer, MOST_ERROR).catch(() => Buffer.alloc(0));
   const document = parseXml(body.toString());
   return { status, ...known, ...errorIn(document) };

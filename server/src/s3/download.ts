@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { CayError, isCayError } from '@cay/sdk/protocol';
+import { discard } from '../lib/http-body.ts';
 import type { BucketObject, GetOptions } from './bucket.ts';
 import { verifierFor, type Verifier } from './checksum.ts';
 import type { S3Client, S3Request } from './client.ts';
@@ -62,7 +63,7 @@ async function look(
     expect: [404],
     signal,
   });
-  answer.resume();
+  discard(answer);
   if (answer.statusCode === 404) throw new CayError('not_found', `There is no object "${key}" in the bucket`);
   const found = objectOf(key, answer);
   if (object && object.etag !== found.etag) throw changed(key);

@@ -1,5 +1,7 @@
 import { createHash } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
+import { discard } from '../lib/http-body.ts';
+import { ownText } from '../lib/own-text.ts';
 import type { BucketAddress } from './bucket-address.ts';
 import type { Bucket, BucketCall, BucketCredentials, BucketObject, ListOptions } from './bucket.ts';
 import { openClient } from './client.ts';
@@ -66,7 +68,7 @@ export function openBucket(options: OpenBucketOptions): Bucket {
   /** A key of the server's without the prefix. What is not below it is none of ours. */
   function ownKey(text: string | undefined, isEncoded: boolean): string | undefined {
     const whole = isEncoded ? decodedKey(text ?? '') : (text ?? '');
-    return whole.startsWith(prefix) && whole.length > prefix.length ? whole.slice(prefix.length) : undefined;
+    return belowPrefix(whole, prefix);
   }
 
   async function* pages(
@@ -84,7 +86,8 @@ export function openBucket(options: OpenBucketOptions): Bucket {
         query: { ...query, 'encoding-type': 'url', ...place },
         signal,
       });
-      const has = document?.children.some(({ name }) => LISTED.has(name)) ?? false;
+      requireList(document, what);
+      const has = document.children.some(({ name }) => LISTED.has(name));
       empty = has ? 0 : empty + 1;
       yield { document, isEncoded: textOf(document, 'EncodingType') === 'url' };
       if (textOf(document, 'IsTruncated') !== 'true') return;
@@ -121,7 +124,7 @@ export function openBucket(options: OpenBucketOptions): Bucket {
       requireKey(key);
       const what = `look at "${key}" in`;
       const answer = await client.send({ what, method: 'HEAD', key, expect: [404], signal });
-      answer.resume();
+      discard(answer);
       return answer.statusCode === 404 ? undefined : objectOf(key, answer);
     },
     async *get(key, given = {}) {
@@ -146,7 +149,7 @@ export function openBucket(options: OpenBucketOptions): Bucket {
       if (keys.length === 1) {
         const what = `remove "${keys[0]}" from`;
         const request = { what, method: 'DELETE', key: keys[0], expect: [404], signal: call.signal } as const;
-        (await client.send(request)).resume();
+        discard(await client.send(request));
         return;
       }
       for (let at = 0; at < keys.length; at += MOST_REMOVED)
@@ -215,6 +218,15 @@ function objectIn(element: XmlElement, key: string | undefined): BucketObject[] 
       modifiedAtMs: Date.parse(textOf(element, 'LastModified') ?? '') || 0,
     },
   ];
+}
+
+const belowPrefix = (key: string, prefix: string) =>
+  key.startsWith(prefix) && key.length > prefix.length ? ownText(key.slice(prefix.length)) : undefined;
+
+/** What is no list is not an empty one: a sync would remove the files that it does not name. */
+function requireList(document: XmlElement | undefined, what: string): asserts document is XmlElement {
+  if (document?.name.startsWith('List') !== true)
+    throw new CayError('unavailable', `Cannot ${what} the bucket: the server sends no list`);
 }
 
 /** Servers write a space as a plus there. */

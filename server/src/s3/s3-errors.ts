@@ -1,5 +1,6 @@
 /** What an answer of an S3 server means in our codes. What the server says is bounded and stripped. */
 import { CayError, type ErrorCode } from '@cay/sdk/protocol';
+import { reachHint, systemReason } from '@cay/sdk/system-error';
 import type { BucketAddress } from './bucket-address.ts';
 import { shownAddress } from './bucket-address.ts';
 
@@ -68,11 +69,10 @@ export function fromS3(what: string, address: BucketAddress, refused: Refused): 
 }
 
 export function unreachable(what: string, address: BucketAddress, cause: unknown): CayError {
-  const { code, message } = cause as NodeJS.ErrnoException;
   return new CayError(
     'unavailable',
-    `Cannot ${what} ${shownAddress(address)}: the server does not answer (${code ?? message.slice(0, 100)})`,
-    { cause },
+    `Cannot ${what} ${shownAddress(address)}: the server does not answer: ${systemReason(cause)}`,
+    { cause, hint: reachHint(cause, 'the endpoint of the bucket') },
   );
 }
 

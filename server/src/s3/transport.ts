@@ -2,12 +2,12 @@
  * HTTP requests to S3 servers. Where tenants choose the endpoint, addresses of this machine and of private networks
  * are refused, for the address that the connection is really made to. Redirects are not followed.
  */
-import { lookup as resolve, type LookupAddress } from 'node:dns';
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
 import { CayError } from '@cay/sdk/protocol';
 import { addressKind } from '../lib/address-kind.ts';
+import { guardedLookup } from '../lib/guarded-lookup.ts';
 
 export interface TransportOptions {
   /** Whether the endpoint may be on this machine or in a private network. Link-local addresses never are allowed. */
@@ -52,7 +52,7 @@ export function openTransport(options: TransportOptions): Transport {
         path: target,
         headers,
         agent: isTls ? agents['https:'] : agents['http:'],
-        lookup: guardedLookup(url.host, options),
+        ...(!options.allowAny && { lookup: lookupFor(url.host, options) }),
         timeout: patienceMs,
         ...(signal && { signal }),
       });
@@ -75,16 +75,13 @@ export function openTransport(options: TransportOptions): Transport {
   };
 }
 
-function guardedLookup(host: string, options: TransportOptions): LookupFunction {
-  return (name, how, callback) => {
-    resolve(name, { ...how, all: true }, (error, found: LookupAddress[]) => {
-      if (error) return callback(error, '', 0);
-      const allowed = found.filter(({ address }) => isAllowed(address, options));
-      if (allowed.length === 0) return callback(refusal(host, options), '', 0);
-      if (how.all) callback(null, allowed);
-      else callback(null, allowed[0]!.address, allowed[0]!.family);
-    });
-  };
+/** The operator's own endpoints are looked up as the system does. */
+function lookupFor(host: string, options: TransportOptions): LookupFunction {
+  return guardedLookup({
+    isAllowed: (address) => isAllowed(address, options),
+    refusal: () => refusal(host, options),
+    system: options.allowPrivate,
+  });
 }
 
 /** Refuses an endpoint whose literal address is not allowed, before anything is made. Names are checked when used. */

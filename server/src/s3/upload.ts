@@ -5,6 +5,8 @@
 import { createHash, type Hash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { CayError } from '@cay/sdk/protocol';
+import { discard } from '../lib/http-body.ts';
+import { ownText } from '../lib/own-text.ts';
 import type { BucketObject, PutOptions } from './bucket.ts';
 import type { S3Client } from './client.ts';
 import { partBytes } from './part-size.ts';
@@ -70,7 +72,7 @@ async function putWhole(
     sha256: part.sha256.digest('hex'),
     signal,
   });
-  answer.resume();
+  discard(answer);
   return { key, sizeBytes: part.length, etag: unquoted(answer.headers.etag), modifiedAtMs: Date.now() };
 }
 
@@ -175,7 +177,7 @@ async function sendPart(
     sha256: part.sha256.digest('hex'),
     signal,
   });
-  answer.resume();
+  discard(answer);
   return { number, etag: unquoted(answer.headers.etag), crc };
 }
 
@@ -224,7 +226,7 @@ async function finish(
     expect: [404],
     signal,
   });
-  answer.resume();
+  discard(answer);
   const etag = unquoted(answer.headers.etag);
   const expected = etagOfParts(parts.map((part) => part.etag));
   const isOurs = answer.headers['content-length'] === String(bytes) && (!gone || etag === expected);
@@ -246,7 +248,7 @@ export async function abortUpload(
     expect: [404],
     signal,
   });
-  answer.resume();
+  discard(answer);
 }
 
 /** Reads the source no faster than parts are taken. */
@@ -304,7 +306,7 @@ function etagOfParts(etags: readonly string[]): string | undefined {
 }
 
 export function unquoted(etag: string | undefined): string {
-  return (etag ?? '').replace(/^(?:W\/)?"|"$/g, '').slice(0, 200);
+  return ownText((etag ?? '').replace(/^(?:W\/)?"|"$/g, ''), 200);
 }
 
 function base64(crc: number): string {

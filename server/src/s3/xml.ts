@@ -8,8 +8,13 @@ export interface XmlElement {
 
 const MOST_ELEMENTS = 100_000;
 const DEEPEST = 16;
-const TOKEN =
-  /<!--[^]*?-->|<\?[^]*?\?>|<!\[CDATA\[([^]*?)\]\]>|<(\/?)([A-Za-z_][\w:.-]*)[^>]*?(\/?)>|([^<]+)/gy;
+/** What is no element, and how it ends. */
+const OTHERS = [
+  ['<!--', '-->'],
+  ['<?', '?>'],
+] as const;
+const CDATA = ['<![CDATA[', ']]>'] as const;
+const NAME = /[A-Za-z_][\w:.-]*/y;
 const ENTITIES: Record<string, string> = { lt: '<', gt: '>', amp: '&', quot: '"', apos: "'" };
 
 interface Open {
@@ -18,31 +23,64 @@ interface Open {
   children: XmlElement[];
 }
 
-/** The one element of a document, or `undefined` for what is no XML, or too much of it. */
+/**
+ * The one element of a document, or `undefined` for what is no XML, or too much of it. The server that sends it may
+ * be a tenant's: every character is looked at a bounded number of times, which one regular expression for all would
+ * not do.
+ */
 export function parseXml(text: string): XmlElement | undefined {
   const top: Open = { name: '', text: '', children: [] };
   const stack = [top];
   let count = 0;
   let at = 0;
-  TOKEN.lastIndex = 0;
-  for (let found = TOKEN.exec(text); found !== null; found = TOKEN.exec(text)) {
-    at = TOKEN.lastIndex;
-    const [, cdata, isEnd, name, isEmpty, plain] = found;
+  while (at < text.length) {
     const open = stack.at(-1)!;
-    if (plain !== undefined) open.text += unescaped(plain);
-    else if (cdata !== undefined) open.text += cdata;
-    else if (name !== undefined && isEnd === '/') {
+    const between = within(text, at);
+    if (between === undefined) return undefined;
+    const { kind, inner, end } = between;
+    at = end;
+    if (kind === 'text') open.text += unescaped(inner);
+    else if (kind === 'cdata') open.text += inner;
+    if (kind !== 'tag') continue;
+    const isEnd = inner.startsWith('/');
+    NAME.lastIndex = isEnd ? 1 : 0;
+    const name = NAME.exec(inner)?.[0];
+    if (name === undefined) return undefined;
+    if (isEnd) {
       if (stack.length < 2 || open.name !== local(name)) return undefined;
       stack.pop();
-    } else if (name !== undefined) {
+    } else {
       const element: Open = { name: local(name), text: '', children: [] };
       if (++count > MOST_ELEMENTS) return undefined;
       open.children.push(element);
-      if (isEmpty !== '/') stack.push(element);
+      if (!inner.endsWith('/')) stack.push(element);
       if (stack.length > DEEPEST) return undefined;
     }
   }
-  return at === text.length && stack.length === 1 && top.children.length === 1 ? top.children[0] : undefined;
+  return stack.length === 1 && top.children.length === 1 ? top.children[0] : undefined;
+}
+
+interface Piece {
+  kind: 'text' | 'cdata' | 'tag' | 'other';
+  inner: string;
+  /** Behind it. */
+  end: number;
+}
+
+/** What begins there, or `undefined` if it does not end. */
+function within(text: string, at: number): Piece | undefined {
+  if (text[at] !== '<') {
+    const next = text.indexOf('<', at);
+    const end = next < 0 ? text.length : next;
+    return { kind: 'text', inner: text.slice(at, end), end };
+  }
+  const upTo = (kind: Piece['kind'], begin: string, close: string): Piece | undefined => {
+    const end = text.indexOf(close, at + begin.length);
+    return end < 0 ? undefined : { kind, inner: text.slice(at + begin.length, end), end: end + close.length };
+  };
+  for (const [begin, close] of OTHERS) if (text.startsWith(begin, at)) return upTo('other', begin, close);
+  if (text.startsWith(CDATA[0], at)) return upTo('cdata', ...CDATA);
+  return upTo('tag', '<', '>');
 }
 
 /** The text of the first child of that name. */

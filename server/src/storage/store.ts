@@ -26,7 +26,8 @@ export interface StoreCallOptions {
  * **Consistency.** A resolved `put` or `remove` is visible to every later `get`, `stat` and `list` (read
  * after write, list after put). While a `put` runs, readers see the old object or no object, never a part of
  * the new one. A `get` that has started reads the object that it found to its end, even if it is replaced or
- * removed meanwhile; or it rejects `conflict`, where a driver reads large objects by several requests. Of two concurrent puts of one name the one that finishes last wins, whole.
+ * removed meanwhile; or it rejects `conflict`, where a driver reads large objects by several requests. Of two
+ * concurrent puts of one name the one that finishes last wins, whole.
  *
  * **Concurrency.** Any calls may run at once, also on one name, and from several servers that share a store.
  *
