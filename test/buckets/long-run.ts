@@ -3,6 +3,7 @@
  *
  *     CAY_TEST_VERSITYGW=/path/to/versitygw npm run buckets -- --gigabytes 10 --objects 100000
  *     … npm run buckets -- --gigabytes 1 --objects 0 --beside     # beside rclone and the AWS command line
+ *     … npm run buckets -- --gigabytes 1 --objects 0 --beside --mount     # and through a mount, as root
  */
 import { execFile } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
@@ -14,6 +15,7 @@ import { parseArgs, promisify } from 'node:util';
 import { bucketAddress } from '../../server/src/s3/bucket-address.ts';
 import { openBucket } from '../../server/src/s3/open-bucket.ts';
 import { startS3Server, type S3Server } from '../support/s3-server.ts';
+import { mounted } from './mounted.ts';
 
 const run = promisify(execFile);
 const MiB = 1024 * 1024;
@@ -22,6 +24,7 @@ const { values } = parseArgs({
     gigabytes: { type: 'string', default: '10' },
     objects: { type: 'string', default: '100000' },
     beside: { type: 'boolean', default: false },
+    mount: { type: 'boolean', default: false },
   },
 });
 
@@ -125,8 +128,10 @@ async function beside(bytes: number): Promise<void> {
       yield block.subarray(0, Math.min(block.length, bytes - at));
   }, createWriteStream(source));
   const { accessKeyId, secretKey } = server.credentials;
+  // rclone takes no other authorities, and the server on loopback needs none.
+  const { AWS_CA_BUNDLE: _, ...environment } = process.env;
   const keys = {
-    ...process.env,
+    ...environment,
     AWS_ACCESS_KEY_ID: accessKeyId,
     AWS_SECRET_ACCESS_KEY: secretKey,
     AWS_REGION: server.region,
@@ -161,6 +166,8 @@ async function beside(bytes: number): Promise<void> {
         await timed(`round ${round}, ${name} up`, bytes, up);
         await timed(`round ${round}, ${name} down`, bytes, down);
       }
+    await rm(target, { force: true });
+    if (values.mount) await mounted(bucket, bytes, source, timed);
   } finally {
     await rm(dir, { recursive: true, force: true });
   }

@@ -30,61 +30,64 @@ const ANSWERERS: Record<number, Answerer> = {
     const valid = number32(body, 0);
     const size = number64(body, 16);
     const given = { valid, size, mode: number32(body, 68), uid: number32(body, 76), gid: number32(body, 80) };
-    return [attributesAnswer(await files.setattr(node, given))];
+    return [attributesAnswer(await files.open.setattr(node, given))];
   },
   async [Opcode.open](files, { node, body }) {
-    const { handle, keepsCache } = await files.open(node, number32(body, 0));
+    const { handle, keepsCache } = await files.open.open(node, number32(body, 0));
     return [openAnswer(handle, keepsCache ? KEEP_CACHE : 0)];
   },
   async [Opcode.create](files, { node, body }) {
-    const { attributes, handle } = await files.create(node, nameAt(body, 16).name, number32(body, 0));
+    const { attributes, handle } = await files.open.create(node, nameAt(body, 16).name, number32(body, 0));
     return [entryAnswer(attributes), openAnswer(handle, 0)];
   },
   async [Opcode.mknod](files, { node, body }) {
     const S_IFMT = 0o170000;
     const S_IFREG = 0o100000;
     if ((number32(body, 0) & S_IFMT) !== S_IFREG) throw new FuseError(errno.EOPNOTSUPP);
-    const { attributes } = await files.create(node, nameAt(body, 16).name, 0o200);
+    const { attributes } = await files.open.create(node, nameAt(body, 16).name, 0o200);
     // It is closed at once, so that it is an object.
-    await files.flush(attributes.node);
-    await files.release(attributes.node);
+    try {
+      await files.open.flush(attributes.node);
+    } finally {
+      await files.open.release(attributes.node);
+    }
     return [entryAnswer(attributes)];
   },
   async [Opcode.read](files, { node, body }) {
     const length = Math.min(number32(body, 16), MOST_DATA);
-    return files.read(node, number64(body, 8), length);
+    return files.open.read(node, number64(body, 8), length);
   },
   async [Opcode.write](files, { node, body }) {
     const length = number32(body, 16);
     const data = body.subarray(40, 40 + length);
     if (data.length !== length) throw new FuseError(errno.EINVAL);
-    await files.write(node, data, number64(body, 8));
+    await files.open.write(node, data, number64(body, 8));
     return [writeAnswer(length)];
   },
-  async [Opcode.flush](files, { node }) {
-    await files.flush(node);
+  async [Opcode.flush](files, { node, body }) {
+    await files.open.flush(node, number64(body, 0));
     return NOTHING;
   },
   async [Opcode.fsync](files, { node }) {
-    await files.flush(node);
+    await files.open.flush(node);
     return NOTHING;
   },
-  async [Opcode.release](files, { node }) {
-    await files.release(node);
+  async [Opcode.release](files, { node, body }) {
+    await files.open.release(node, number64(body, 0));
     return NOTHING;
   },
   async [Opcode.opendir](files, { node }) {
-    return [openAnswer(await files.opendir(node), 0)];
+    return [openAnswer(await files.directories.opendir(node), 0)];
   },
   [Opcode.readdir]: (files, request) => entries(files, request, false),
   [Opcode.readdirplus]: (files, request) => entries(files, request, true),
   async [Opcode.releasedir](files, { body }) {
-    files.releasedir(number64(body, 0));
+    files.directories.releasedir(number64(body, 0));
     return NOTHING;
   },
   [Opcode.fsyncdir]: async () => NOTHING,
   async [Opcode.mkdir](files, { node, body }, repeated) {
-    return [entryAnswer(await files.mkdir(node, nameAt(body, 8).name, repeated))];
+    return [entryAnswer(await files.directories.mkdir(node, nameAt(body, 8).name, repeated))];
   },
   async [Opcode.unlink](files, { node, body }, repeated) {
     await files.unlink(node, nameAt(body, 0).name, repeated);
@@ -116,16 +119,20 @@ export async function answerRequest(
   return answerer(files, request, repeated);
 }
 
-/** Those that have no answer. Returns whether it was one. */
+/** Those that have no answer. Returns whether it was one. Never throws. */
 export function takeNote(files: BucketFiles, { opcode, node, body }: FuseRequest): boolean {
-  if (opcode === Opcode.forget) files.nodes.forget(node, number64(body, 0));
-  else if (opcode === Opcode.batchForget) {
-    const count = Math.min(number32(body, 0), Math.floor((body.length - 8) / 16));
+  if (opcode === Opcode.forget) {
+    if (body.length >= 8) files.nodes.forget(node, timesAt(body, 0));
+  } else if (opcode === Opcode.batchForget) {
+    const given = body.length >= 8 ? number32(body, 0) : 0;
+    const count = Math.min(given, Math.floor((body.length - 8) / 16));
     for (let index = 0; index < count; index++)
-      files.nodes.forget(number64(body, 8 + index * 16), number64(body, 16 + index * 16));
+      files.nodes.forget(timesAt(body, 8 + index * 16), timesAt(body, 16 + index * 16));
   } else return false;
   return true;
 }
+
+const timesAt = (body: Buffer, at: number) => Number(body.readBigUInt64LE(at));
 
 async function refused(): Promise<Buffer[]> {
   throw new FuseError(errno.EOPNOTSUPP);
@@ -135,7 +142,7 @@ async function entries(files: BucketFiles, { node, body }: FuseRequest, plus: bo
   const [handle, offset] = [number64(body, 0), number64(body, 8)];
   let room = Math.min(number32(body, 16), MOST_DATA);
   const found: Buffer[] = [];
-  await files.readdir(node, { handle, offset, plus }, (entry, next) => {
+  await files.directories.readdir(node, { handle, offset, plus }, (entry, next) => {
     const bytes = direntAnswer(entry, next, plus);
     if (bytes.length > room) return false;
     room -= bytes.length;
@@ -155,6 +162,6 @@ async function rename(
   const from = nameAt(body, at);
   const to = nameAt(body, from.end);
   const target = { parent: number64(body, 0), name: to.name };
-  await files.rename({ parent: node, name: from.name }, target, { flags, repeated });
+  await files.renames.rename({ parent: node, name: from.name }, target, { flags, repeated });
   return NOTHING;
 }

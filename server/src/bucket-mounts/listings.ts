@@ -1,9 +1,10 @@
 /** What a bucket has, as it was when it was asked the last time. */
 import { constants } from 'node:os';
+import { ownText } from '../lib/own-text.ts';
 import type { Bucket } from '../s3/bucket.ts';
 import { FuseError } from './fuse/fuse-error.ts';
 import { isName } from './fuse/request.ts';
-import type { Kind, ObjectFacts } from './nodes.ts';
+import type { EntryShare, Kind, ObjectFacts } from './nodes.ts';
 
 export interface Entry {
   kind: Kind;
@@ -32,11 +33,18 @@ export class Listings {
   /** Directories that were too large to be listed for one name, and when that was. */
   readonly #large = new Map<string, number>();
   readonly #coming = new Map<string, Promise<Listing | undefined>>();
+  readonly #share: EntryShare;
   #kept = 0;
 
-  constructor(bucket: Bucket, prefix: string) {
+  constructor(bucket: Bucket, prefix: string, share: EntryShare = { entries: 0, isCrowded: false }) {
     this.#bucket = bucket;
     this.#prefix = prefix;
+    this.#share = share;
+  }
+
+  /** How many entries are kept. */
+  get size(): number {
+    return this.#kept;
   }
 
   /** All of a directory, whose key is empty or ends with a slash. */
@@ -72,15 +80,26 @@ export class Listings {
   note(directory: string, name: string, entry: Entry | undefined): void {
     const listing = this.#listings.get(directory);
     if (!listing) return;
+    const before = listing.entries.size;
     if (entry) listing.entries.set(name, entry);
     else listing.entries.delete(name);
+    this.#count(listing.entries.size - before);
   }
 
   drop(directory: string): void {
     const listing = this.#listings.get(directory);
     if (!listing) return;
     this.#listings.delete(directory);
-    this.#kept -= listing.entries.size;
+    this.#count(-listing.entries.size);
+  }
+
+  close(): void {
+    for (const directory of [...this.#listings.keys()]) this.drop(directory);
+  }
+
+  #count(more: number): void {
+    this.#kept += more;
+    this.#share.entries += more;
   }
 
   /** Whether anything is below a directory beside itself. */
@@ -113,7 +132,7 @@ export class Listings {
     for await (const object of this.#bucket.list(start, { delimiter: '/', signal })) {
       const below = object.key.slice(start.length);
       const isDirectory = below.endsWith('/');
-      const name = isDirectory ? below.slice(0, -1) : below;
+      const name = ownText(isDirectory ? below.slice(0, -1) : below);
       // What can be no file is not shown.
       if (!isName(name)) continue;
       if (entries.size >= most) {
@@ -129,9 +148,11 @@ export class Listings {
     const listing = { atMs, entries };
     this.drop(directory);
     this.#listings.set(directory, listing);
-    this.#kept += entries.size;
-    while (this.#listings.size > 1 && (this.#kept > MOST_KEPT || this.#listings.size > MOST_LISTINGS))
-      this.drop(this.#listings.keys().next().value!);
+    this.#count(entries.size);
+    const isTooMuch = () =>
+      this.#kept > MOST_KEPT || this.#listings.size > MOST_LISTINGS || this.#share.isCrowded;
+    // Who has asked for this one gets it also if it is not kept.
+    while (this.#listings.size > 0 && isTooMuch()) this.drop(this.#listings.keys().next().value!);
     return listing;
   }
 

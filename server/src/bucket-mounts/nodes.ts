@@ -1,10 +1,10 @@
 /**
  * The files and directories of a mount that the kernel knows by a number. The numbers have to mean the same to the
- * next server, so that each change is appended to a journal. It need not survive a power loss: no mount does.
+ * next server, so that each change goes to a journal.
  */
-import { closeSync, existsSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from 'node:fs';
 import { constants } from 'node:os';
 import { FuseError } from './fuse/fuse-error.ts';
+import { Journal, type Line } from './journal.ts';
 
 export type Kind = 'file' | 'directory';
 
@@ -35,34 +35,64 @@ export interface Node {
   kept: boolean;
   /** The ETag with which it was opened the last time. */
   openedEtag: string | undefined;
+  /** The key that it had before its latest rename. */
+  movedFrom: string | undefined;
 }
 
-/** A line of the journal. `s`: content that is here, whether the bucket lacks it, and what it began with. */
-export type Line =
-  | ['+', number, number, string, Kind]
-  | ['-', number]
-  | ['m', number, number, string]
-  | ['u', number]
-  | ['s', number, 0 | 1, ObjectFacts | null];
+/** What an earlier server says of a content that it has left. */
+export interface LeftContent {
+  dirty: boolean;
+  base: ObjectFacts | undefined;
+  isNew: boolean;
+  /** ETags of contents whose upload may have succeeded, and nobody knows. */
+  tried: readonly string[];
+}
+
+/** How many names are kept for all mounts of a project. */
+export interface EntryShare {
+  entries: number;
+  readonly isCrowded: boolean;
+}
+
+export interface NodesOptions {
+  mostNodes?: number;
+  compactAfter?: number;
+  /** Only to see what there is. */
+  look?: boolean;
+  /** Counts the names of all mounts of a project. */
+  share?: EntryShare | undefined;
+}
 
 export const ROOT = 1;
 const MOST_NODES = 200_000;
-const COMPACT_AFTER = 400_000;
+/** Numbers are announced by so many, so that the next server gives none a second time. */
+const NUMBERS_AHEAD = 1_000;
 
 export class Nodes {
   readonly root: Node = newNode(ROOT, 'directory', undefined, '');
   readonly #byId = new Map<number, Node>([[ROOT, this.root]]);
-  readonly #file: string;
-  #fd: number;
+  readonly #journal: Journal;
+  readonly #most: number;
   #next = ROOT + 1;
-  #lines = 0;
+  /** No number from here on is announced. */
+  #announced = ROOT + 1;
   /** Contents that an earlier server has left, by the numbers of their files. */
-  readonly found = new Map<number, { dirty: boolean; base: ObjectFacts | null }>();
+  readonly found = new Map<number, LeftContent>();
 
-  constructor(file: string) {
-    this.#file = file;
-    if (existsSync(file)) this.#read(readFileSync(file, 'utf8'));
-    this.#fd = openSync(file, 'a', 0o600);
+  readonly #share: EntryShare;
+
+  constructor(
+    file: string,
+    { mostNodes = MOST_NODES, compactAfter, look = false, share }: NodesOptions = {},
+  ) {
+    this.#most = mostNodes;
+    this.#share = share ?? { entries: 0, isCrowded: false };
+    this.#journal = new Journal(file, {
+      all: () => this.#all(),
+      ...(compactAfter !== undefined && { compactAfter }),
+    });
+    this.#recover(this.#journal.read({ look }));
+    this.#share.entries += this.#byId.size;
   }
 
   get size(): number {
@@ -81,30 +111,42 @@ export class Nodes {
   enter(parent: Node, name: string, kind: Kind): Node {
     const known = parent.children.get(name);
     if (known?.kind === kind) return known;
+    if (this.#byId.size >= this.#most || this.#share.isCrowded) throw new FuseError(constants.errno.ENFILE);
+    if (this.#next >= this.#announced) {
+      this.#journal.write(['n', this.#next + NUMBERS_AHEAD], { must: true });
+      this.#announced = this.#next + NUMBERS_AHEAD;
+    }
     if (known) this.unlink(known);
-    if (this.#byId.size >= MOST_NODES) throw new FuseError(constants.errno.ENFILE);
     const node = newNode(this.#next++, kind, parent, name);
     parent.children.set(name, node);
     this.#byId.set(node.id, node);
-    this.write(['+', node.id, parent.id, name, kind]);
+    this.#share.entries++;
+    this.#journal.write(['+', node.id, parent.id, name, kind], { must: false });
     return node;
   }
 
   /** It goes on without a name, for those who have it open. */
   unlink(node: Node): void {
-    if (node.parent?.children.get(node.name) === node) node.parent.children.delete(node.name);
+    takeOut(node);
     node.unlinked = true;
-    this.write(['u', node.id]);
+    this.#journal.write(['u', node.id], { must: false });
   }
 
+  /** Throws if the next server would not know of it, and then changes nothing. */
   move(node: Node, parent: Node, name: string): void {
-    if (node.parent?.children.get(node.name) === node) node.parent.children.delete(node.name);
+    this.#journal.write(['m', node.id, parent.id, name], { must: true });
+    node.movedFrom = this.keyOf(node);
+    takeOut(node);
     const there = parent.children.get(name);
     if (there && there !== node) this.unlink(there);
     node.parent = parent;
     node.name = name;
     parent.children.set(name, node);
-    this.write(['m', node.id, parent.id, name]);
+  }
+
+  /** Notes a content. Throws for one that the bucket lacks, if the next server would not know of it. */
+  note(node: Node, content: LeftContent): void {
+    this.#journal.write(lineOf(node, content), { must: content.dirty });
   }
 
   forget(id: number, times: number): void {
@@ -116,63 +158,81 @@ export class Nodes {
 
   /** Drops it if nobody needs it. */
   release(node: Node): void {
-    if (node.lookups > 0 || node.opens > 0 || node.kept || node.children.size > 0) return;
-    if (!this.#byId.delete(node.id)) return;
-    this.write(['-', node.id]);
-    const { parent } = node;
-    if (parent?.children.get(node.name) !== node) return;
-    parent.children.delete(node.name);
-    if (parent !== this.root) this.release(parent);
+    for (let at: Node | undefined = node; at && at !== this.root; at = at.parent) {
+      if (at.lookups > 0 || at.opens > 0 || at.kept || at.children.size > 0) return;
+      if (this.hasContent(at)) return;
+      if (!this.#byId.delete(at.id)) return;
+      this.#share.entries--;
+      this.#journal.write(['-', at.id], { must: false });
+      if (at.parent?.children.get(at.name) !== at) return;
+      at.parent.children.delete(at.name);
+    }
   }
 
   /** Its key below the prefix of the mount; with a slash at its end if it is a directory. */
   keyOf(node: Node): string {
     const names: string[] = [];
-    for (let at: Node | undefined = node; at?.parent; at = at.parent) names.unshift(at.name);
-    return names.join('/') + (node.kind === 'directory' && names.length > 0 ? '/' : '');
-  }
-
-  write(line: Line): void {
-    writeSync(this.#fd, `${JSON.stringify(line)}\n`);
-    if (++this.#lines > COMPACT_AFTER) this.#compact();
+    for (let at: Node | undefined = node; at?.parent; at = at.parent) names.push(at.name);
+    return names.reverse().join('/') + (node.kind === 'directory' && names.length > 0 ? '/' : '');
   }
 
   close(): void {
-    closeSync(this.#fd);
+    this.#share.entries -= this.#byId.size;
+    this.#byId.clear();
+    this.#journal.close();
   }
 
-  #read(text: string): void {
+  /** The contents that are here. A node that has one is not dropped. */
+  contents: () => Iterable<readonly [Node, LeftContent]> = () => [];
+  hasContent: (node: Node) => boolean = () => false;
+
+  /** What an earlier server has written. What makes no sense in it is left out. */
+  #recover(lines: readonly Line[]): void {
     const all = new Map<number, Node>([[ROOT, this.root]]);
-    const end = text.lastIndexOf('\n');
-    for (const one of text.slice(0, Math.max(end, 0)).split('\n')) {
-      if (one === '') continue;
-      const line = JSON.parse(one) as Line;
-      const node = all.get(line[1]);
-      if (line[0] === '+') {
-        const parent = all.get(line[2])!;
-        const made = newNode(line[1], line[4], parent, line[3]);
-        all.set(made.id, made);
-        parent.children.set(made.name, made);
-        this.#byId.set(made.id, made);
-        this.#next = Math.max(this.#next, made.id + 1);
-      } else if (!node) continue;
-      else if (line[0] === '-' || line[0] === 'u') {
-        if (node.parent?.children.get(node.name) === node) node.parent.children.delete(node.name);
-        node.unlinked = true;
-        if (line[0] === '-') this.#byId.delete(node.id);
-        if (line[0] === '-') this.found.delete(node.id);
-      } else if (line[0] === 'm') {
-        if (node.parent?.children.get(node.name) === node) node.parent.children.delete(node.name);
-        node.parent = all.get(line[2]);
+    for (const line of lines) {
+      const [what, id] = line;
+      if (what === 'n') {
+        this.#next = Math.max(this.#next, id);
+        continue;
+      }
+      if (what === '+') {
+        const parent = all.get(line[2]);
+        this.#next = Math.max(this.#next, id + 1);
+        if (parent?.kind !== 'directory' || all.has(id)) continue;
+        const made = newNode(id, line[4], parent, line[3]);
+        // The kernel knows it, how often is not known. It forgets it as a whole.
+        made.lookups = 1;
+        all.set(id, made);
+        this.#byId.set(id, made);
+        putInto(parent, made);
+        continue;
+      }
+      const node = all.get(id);
+      if (!node || node === this.root) continue;
+      if (what === 's') {
+        const [, , dirty, base, isNew, tried] = line;
+        this.found.set(id, { dirty: dirty === 1, base: base ?? undefined, isNew: isNew === 1, tried });
+      } else if (what === 'm') {
+        const parent = all.get(line[2]);
+        if (!parent || parent.kind !== 'directory' || isBelow(parent, node)) continue;
+        node.movedFrom = this.keyOf(node);
+        takeOut(node);
+        node.parent = parent;
         node.name = line[3];
-        node.parent?.children.set(node.name, node);
-      } else this.found.set(node.id, { dirty: line[2] === 1, base: line[3] });
+        putInto(parent, node);
+      } else {
+        takeOut(node);
+        node.unlinked = true;
+        if (what === 'u') continue;
+        this.#byId.delete(id);
+        this.found.delete(id);
+      }
     }
+    this.#announced = this.#next;
   }
 
-  /** Writes only what there is. Contents are written again by those who have them. */
-  #compact(): void {
-    const lines: Line[] = [];
+  #all(): Line[] {
+    const lines: Line[] = [['n', this.#announced]];
     const written = new Set<number>([ROOT]);
     const add = (node: Node) => {
       if (written.has(node.id)) return;
@@ -181,19 +241,33 @@ export class Nodes {
       lines.push(['+', node.id, node.parent?.id ?? ROOT, node.name, node.kind]);
       if (node.unlinked) lines.push(['u', node.id]);
     };
-    for (const node of this.#byId.values()) add(node);
+    // What has no name comes first: another may have its name by now.
+    const nodes = [...this.#byId.values()];
+    for (const node of nodes) if (node.unlinked) add(node);
+    for (const node of nodes) add(node);
     for (const id of written) if (!this.#byId.has(id)) lines.push(['-', id]);
-    const contents = this.onCompact();
-    const text = [...lines, ...contents].map((line) => `${JSON.stringify(line)}\n`).join('');
-    writeFileSync(`${this.#file}.new`, text, { mode: 0o600 });
-    renameSync(`${this.#file}.new`, this.#file);
-    closeSync(this.#fd);
-    this.#fd = openSync(this.#file, 'a', 0o600);
-    this.#lines = 0;
+    for (const [node, content] of this.contents()) lines.push(lineOf(node, content));
+    return lines;
   }
+}
 
-  /** The lines of contents that are here. */
-  onCompact: () => Line[] = () => [];
+function lineOf(node: Node, { dirty, base, isNew, tried }: LeftContent): Line {
+  return ['s', node.id, dirty ? 1 : 0, base ?? null, isNew ? 1 : 0, [...tried]];
+}
+
+function takeOut(node: Node): void {
+  if (node.parent?.children.get(node.name) === node) node.parent.children.delete(node.name);
+}
+
+function putInto(parent: Node, node: Node): void {
+  const there = parent.children.get(node.name);
+  if (there && there !== node) there.unlinked = true;
+  parent.children.set(node.name, node);
+}
+
+function isBelow(node: Node, above: Node): boolean {
+  for (let at: Node | undefined = node; at; at = at.parent) if (at === above) return true;
+  return false;
 }
 
 function newNode(id: number, kind: Kind, parent: Node | undefined, name: string): Node {
@@ -209,5 +283,6 @@ function newNode(id: number, kind: Kind, parent: Node | undefined, name: string)
     facts: undefined,
     kept: false,
     openedEtag: undefined,
+    movedFrom: undefined,
   };
 }

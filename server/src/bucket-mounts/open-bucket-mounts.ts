@@ -1,21 +1,23 @@
-import { accessSync, constants, existsSync, mkdirSync, rmSync } from 'node:fs';
-import { mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
-import { createServer, type Server, type Socket } from 'node:net';
+import { accessSync, constants, existsSync } from 'node:fs';
+import { mkdir, rm } from 'node:fs/promises';
 import { join, relative, resolve } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { CayError, isCayError } from '@cay/sdk/protocol';
-import { inBackground } from '../lib/in-background.ts';
-import { randomName } from '../lib/random-name.ts';
+import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { run } from '../lib/run.ts';
-import type { BucketMounts, BucketOpening } from './bucket-mounts.ts';
+import type { BucketMounts, BucketOpening, MountState, Unwritten } from './bucket-mounts.ts';
 import { endOfMount } from './fuse/answers.ts';
-import { hasContents, openMountTable, type Mount } from './mount-table.ts';
-import { framesOf, serveMount } from './serve-mount.ts';
+import { openLeftWrites } from './left-writes.ts';
+import { factsIn, hasContents, messageOf, openMountTable, unwrittenOf, writeFacts } from './mount-table.ts';
+import { probeMount } from './probe-mount.ts';
+import { servePumps } from './serve-pumps.ts';
+import { surveyMount } from './survey.ts';
 
 export interface OpenBucketMountsOptions {
   /** Directories of mounts are below it. */
   dir: string;
-  opening: BucketOpening;
+  /** Absent: nobody will ever open buckets, and mounts of an earlier server end. */
+  opening?: BucketOpening | undefined;
+  /** Those that are below it, but for what has been left. */
+  directories(): Promise<string[]>;
   /** The program that holds mounts. */
   guestBinary: string;
   /** What is written and not in a bucket yet, of one mount. */
@@ -27,57 +29,28 @@ export interface OpenBucketMountsOptions {
 
 const GiB = 1024 ** 3;
 const DEVICE = '/dev/fuse';
-const LEFT = 'bucket-writes';
-const LOOK_MS = 1_000;
+const PROBE_PLACE = 'bucket-probe';
+/** How long the last writes of an instance may take before they are left to later. */
+const LAST_MS = 20_000;
+/** How long a start waits for what an earlier instance has left. */
+const BEFORE_MS = 10_000;
 
 export async function openBucketMounts(options: OpenBucketMountsOptions): Promise<BucketMounts> {
-  const { guestBinary, onError, opening, mostSpooled = 4 * GiB, patienceSeconds = 30 } = options;
+  const {
+    directories,
+    guestBinary,
+    onError,
+    opening = {},
+    mostSpooled = 4 * GiB,
+    patienceSeconds = 30,
+  } = options;
   const dir = resolve(options.dir);
   const table = openMountTable({ dir, opening, mostSpooled, onError, isClosed: () => isClosed });
-  const { drop, finish, mountOf, mounts } = table;
+  const { drop, mountOf, mounts } = table;
+  const left = openLeftWrites({ dir, opening, table, onError });
   let isClosed = false;
 
-  const socket = join(dir, 'buckets.sock');
   const idOf = (directory: string) => relative(dir, resolve(directory));
-
-  async function serve(connection: Socket): Promise<void> {
-    connection.on('error', () => {});
-    const frames = framesOf(connection);
-    const hello = await frames.next();
-    const id = hello.done ? undefined : hello.value.message.toString();
-    if (id === undefined || isClosed) return void connection.destroy();
-    // One that is not wanted any more: an end that was interrupted.
-    if (id.includes('..') || !existsSync(join(dir, id, 'mount.json')))
-      return void connection.end(endOfMount());
-    let mount: Mount;
-    try {
-      mount = await mountOf(id);
-    } catch (error) {
-      // It dials again, and calls fail when that takes too long.
-      if (!isCayError(error, 'unavailable')) onError(error);
-      await sleep(500);
-      return void connection.destroy();
-    }
-    mount.connection?.destroy();
-    mount.connection = connection;
-    await serveMount(connection, frames, mount.files, onError);
-    if (mount.connection === connection) mount.connection = undefined;
-  }
-
-  async function listen(): Promise<Server> {
-    mkdirSync(dir, { recursive: true });
-    rmSync(socket, { force: true });
-    const server = createServer((connection) => inBackground(serve(connection), onError));
-    await new Promise<void>((made, failed) => {
-      server.once('error', failed);
-      // Only the server's own user may connect.
-      const before = process.umask(0o177);
-      server.listen(socket, () => made());
-      process.umask(before);
-    });
-    server.on('error', onError);
-    return server;
-  }
 
   async function unmount(id: string, directory: string): Promise<void> {
     const mount = await mounts.get(id)?.catch(() => undefined);
@@ -87,52 +60,85 @@ export async function openBucketMounts(options: OpenBucketMountsOptions): Promis
     await run('umount', ['-l', at], { timeoutMs: 10_000 }).catch(() => {});
   }
 
+  /** The mounts that a sandbox has now. */
+  async function mountsIn(sandbox: SandboxId): Promise<string[]> {
+    const found: string[] = [];
+    for (const directory of await directories()) {
+      const facts = await factsIn(directory).catch(() => undefined);
+      if (facts?.sandbox === sandbox) found.push(directory);
+    }
+    return found;
+  }
+
   async function remove(directory: string): Promise<void> {
     await rm(join(directory, 'mount.json'), { force: true });
     await run('umount', ['-l', join(directory, 'at')], { timeoutMs: 10_000 }).catch(() => {});
     await rm(directory, { recursive: true, force: true });
   }
 
-  /** What sandboxes had written that ended while nobody opened buckets. */
-  async function finishLeft(): Promise<void> {
-    if (!opening.source || isClosed) return;
-    clearInterval(lookingForLeft);
-    const names = await readdir(join(dir, LEFT)).catch(() => []);
-    for (const name of names) {
-      const directory = join(dir, LEFT, name);
-      await finish(idOf(directory), directory).catch(onError);
-      if (isClosed) return;
-      await drop(idOf(directory));
-      await remove(directory);
+  /** Gives the bucket what nobody has closed. Resolves whether it has everything. */
+  async function finish(id: string, directory: string): Promise<boolean> {
+    if (!hasContents(directory)) return true;
+    try {
+      const { files } = await mountOf(id);
+      for (const spool of files.spools.all()) spool.node.opens = 0;
+      const unwritten = await table.write(id, LAST_MS);
+      const facts = await factsIn(directory);
+      for (const { key, failure } of unwritten)
+        opening.source?.failed(facts, { key, error: failure ?? new Error('It was not tried'), lost: false });
+      return unwritten.length === 0;
+    } catch (error) {
+      // While a server starts nobody opens buckets yet.
+      if (!isCayError(error, 'unavailable')) onError(error);
+      return false;
     }
   }
 
-  const server = await listen();
-  const lookingForLeft = setInterval(() => inBackground(finishLeft(), onError), LOOK_MS).unref();
+  // A probe's mount needs nobody who opens buckets.
+  const wants = (id: string) => options.opening !== undefined || id === PROBE_PLACE;
+  const pumps = await servePumps({ dir, table, wants, onError });
+  /** What the try of a mount has found. */
+  let failed: string | undefined;
+  let probing: Promise<string | undefined> | undefined;
   const result: BucketMounts = {
     why() {
       try {
         accessSync(DEVICE, constants.R_OK | constants.W_OK);
-        return undefined;
+        return failed;
       } catch {
         return `the machine has no ${DEVICE}`;
       }
     },
+    probe() {
+      const why = result.why();
+      if (why !== undefined || isClosed) return Promise.resolve(why);
+      return (probing ??= probeMount(result, join(dir, PROBE_PLACE)).then(
+        (reason) => (failed = reason && `a mount was tried, and did not work: ${reason}`),
+      ));
+    },
     async begin(directory, facts) {
       const id = idOf(directory);
+      if (!wants(id))
+        throw new CayError(
+          'unsupported',
+          `Cannot mount bucket "${facts.bucket}": the server opens no buckets`,
+        );
       const at = join(resolve(directory), 'at');
-      await mkdir(at, { recursive: true });
-      await writeFile(join(directory, 'mount.json'), JSON.stringify(facts), { mode: 0o600 });
-      const mount = await mountOf(id);
+      await mkdir(at, { recursive: true, mode: 0o700 });
+      const before = await left.write(facts.sandbox, BEFORE_MS);
+      if (before.length > 0) throw notYet(before);
+      await writeFacts(directory, facts);
+      const mount = await mountOf(id, { isNew: true });
+      await left.requireRoom(mount.facts.project!);
       // A bucket that cannot be read is noticed now, and not by programs.
-      await mount.files.opendir(1).then((handle) => mount.files.releasedir(handle));
+      await mount.files.look();
       const access = facts.readOnly ? 'ro' : 'rw';
       try {
         await run(
           guestBinary,
           [
             'bucket-mount',
-            ...['--at', at, '--socket', socket, '--id', id],
+            ...['--at', at, '--socket', pumps.socket, '--id', id],
             ...['--access', access, '--patience', String(patienceSeconds)],
           ],
           { silent: true, timeoutMs: 30_000 },
@@ -155,30 +161,59 @@ export async function openBucketMounts(options: OpenBucketMountsOptions): Promis
         return;
       }
       await unmount(id, directory);
-      if (opening.source) {
-        await finish(id, directory).catch(onError);
-        await drop(id);
-      } else {
-        // While a server starts nobody opens buckets yet.
-        await drop(id);
-        await mkdir(join(dir, LEFT), { recursive: true, mode: 0o700 });
-        if (hasContents(directory)) await rename(directory, join(dir, LEFT, randomName(20)));
-      }
+      const isWhole = await finish(id, directory);
+      await drop(id);
+      if (!isWhole) await left.keep(directory);
       await remove(directory);
+    },
+    async write(sandbox, patienceMs) {
+      const live = await mountsIn(sandbox);
+      const found = await Promise.all([
+        left.write(sandbox, patienceMs),
+        ...live.map((directory) => table.write(idOf(directory), patienceMs)),
+      ]);
+      return found.flat();
+    },
+    async states(sandbox) {
+      const live = await mountsIn(sandbox);
+      const found = await Promise.all(
+        live.map(async (directory): Promise<MountState> => {
+          const mount = await mounts.get(idOf(directory))?.catch(() => undefined);
+          const facts = mount?.facts ?? (await factsIn(directory));
+          return {
+            facts,
+            ended: false,
+            unwritten: mount ? unwrittenOf(mount) : await surveyMount(directory),
+          };
+        }),
+      );
+      return [...found, ...(await left.states(sandbox))];
+    },
+    giveUp: (sandbox) => left.giveUp(sandbox),
+    used(project) {
+      const share = table.shareOf(project);
+      return { mounts: share?.mounts ?? 0, bytes: share?.bytes ?? 0 };
     },
     async close() {
       isClosed = true;
-      clearInterval(lookingForLeft);
-      await new Promise<void>((done) => {
-        server.close(() => done());
-        for (const mount of mounts.values())
-          mount.then(
-            ({ connection }) => connection?.destroy(),
-            () => {},
-          );
-      });
+      if (opening.mounts === result) opening.mounts = undefined;
+      left.close();
+      await pumps.close();
       for (const id of mounts.keys()) await drop(id);
     },
   };
+  opening.mounts = result;
   return result;
+}
+
+function notYet(before: readonly Unwritten[]): CayError {
+  const { bucket, path, failure } = before[0]!;
+  return new CayError(
+    'unavailable',
+    `What the sandbox has written in "${path}" before is not in bucket "${bucket}" yet: ${messageOf(failure)}`,
+    {
+      details: { bucket, path, unwritten: before.length },
+      hint: 'try again when the bucket can be written; to give it up, stop the sandbox with --force',
+    },
+  );
 }

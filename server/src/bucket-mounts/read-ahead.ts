@@ -1,6 +1,6 @@
 /** Reads objects by blocks. Who reads in order finds the next ones here already. */
 import type { Bucket } from '../s3/bucket.ts';
-import { BLOCK_BYTES, type BlockCache } from './block-cache.ts';
+import { BLOCK_BYTES, type BlockCache, type BlockOwner } from './block-cache.ts';
 import type { Node, ObjectFacts } from './nodes.ts';
 
 const MOST_AHEAD = 16;
@@ -17,10 +17,10 @@ export class ReadAhead {
   readonly #bucket: Bucket;
   readonly #prefix: string;
   readonly #cache: BlockCache;
-  readonly #owner: string;
+  readonly #owner: BlockOwner;
   readonly #places = new WeakMap<Node, Place>();
 
-  constructor(bucket: Bucket, prefix: string, cache: BlockCache, owner: string) {
+  constructor(bucket: Bucket, prefix: string, cache: BlockCache, owner: BlockOwner) {
     this.#bucket = bucket;
     this.#prefix = prefix;
     this.#cache = cache;
@@ -66,8 +66,11 @@ export class ReadAhead {
     const from = block * BLOCK_BYTES;
     const to = Math.min(from + BLOCK_BYTES, sizeBytes);
     const object = { key: this.#prefix + key, etag, sizeBytes, modifiedAtMs };
-    return this.#cache.get(this.#owner, `${node.id}:${etag}:${sizeBytes}:${block}`, () =>
-      this.#bucket.read(object, { from, to, signal: AbortSignal.timeout(READ_MS) }),
-    );
+    return this.#cache.get(this.#owner, `${node.id}:${etag}:${sizeBytes}:${block}`, async () => {
+      const signal = AbortSignal.timeout(READ_MS);
+      if (to - from < sizeBytes) return this.#bucket.read(object, { from, to, signal });
+      // A whole object has a checksum.
+      return Buffer.concat(await Array.fromAsync(this.#bucket.get(object.key, { object, signal })));
+    });
   }
 }

@@ -9,7 +9,7 @@ import type { BucketFiles } from './bucket-files.ts';
 import { header } from './fuse/answers.ts';
 import { errnoOf } from './fuse/fuse-error.ts';
 import { Opcode } from './fuse/opcodes.ts';
-import { number64, readRequest, type FuseRequest } from './fuse/request.ts';
+import { readRequest, type FuseRequest } from './fuse/request.ts';
 
 const REPEATED = 1;
 const FRAME_HEADER = 8;
@@ -17,7 +17,8 @@ const MOST_FRAME = 1024 * 1024 + 128 * 1024;
 /** Messages that are answered at once. The pump and the kernel hold the others. */
 const AT_ONCE = 64;
 const LOOK_AGAIN_MS = 500;
-const MOST_INTERRUPTED = 1024;
+/** Messages that were taken and are not answered. The pump holds no more. */
+const MOST_ACTIVE = 2048;
 
 /** Frames of a pump, in order. Ends with the connection, and destroys it for one that is too long. */
 export async function* framesOf(socket: Socket): AsyncGenerator<{ flags: number; message: Buffer }, void> {
@@ -50,7 +51,7 @@ export async function serveMount(
   socket: Socket,
   frames: AsyncIterable<{ flags: number; message: Buffer }>,
   files: BucketFiles,
-  onError: (error: unknown) => void,
+  { turns: ofProject, onError }: { turns: Semaphore; onError(error: unknown): void },
 ): Promise<void> {
   const turns = new Semaphore(AT_ONCE);
   /** Those that are being answered, by number. */
@@ -75,7 +76,7 @@ export async function serveMount(
 
   async function answer(request: FuseRequest, repeated: boolean): Promise<void> {
     try {
-      const body = await turns.run(() => answerRequest(files, request, repeated));
+      const body = await turns.run(() => ofProject.run(() => answerRequest(files, request, repeated)));
       send(request.unique, 0, body);
     } catch (error) {
       send(request.unique, errnoOf(error));
@@ -84,16 +85,18 @@ export async function serveMount(
 
   function take(message: Buffer, flags: number): void {
     const request = readRequest(message);
-    if (request.opcode === Opcode.destroy || takeNote(files, request)) return;
+    if (!request || request.opcode === Opcode.destroy || takeNote(files, request)) return;
     if (request.opcode === Opcode.interrupt) {
-      const one = active.get(BigInt(number64(request.body, 0)));
-      if (!one || active.size > MOST_INTERRUPTED) return;
+      const one = request.body.length < 8 ? undefined : active.get(request.body.readBigUInt64LE());
+      if (!one) return;
       one.interrupted = true;
       endInterrupted(one.request);
       return;
     }
     const interrupted = request.opcode === Opcode.flush || request.opcode === Opcode.fsync;
+    const isTooMuch = active.size >= MOST_ACTIVE;
     active.set(request.unique.readBigUInt64LE(), { request, interrupted });
+    if (isTooMuch) return send(request.unique, constants.errno.EIO);
     inBackground(answer(request, (flags & REPEATED) !== 0), onError);
   }
 

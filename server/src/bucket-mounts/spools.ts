@@ -3,15 +3,17 @@
  * too. The next server finds the files, and the journal says which of them the bucket lacks.
  */
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
-import { open, rename, rm, statfs, type FileHandle } from 'node:fs/promises';
+import { open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import { isCayError } from '@cay/sdk/protocol';
 import { KeyedQueue } from '../lib/keyed-queue.ts';
-import type { Bucket, PutOptions } from '../s3/bucket.ts';
+import type { Bucket } from '../s3/bucket.ts';
+import { expectedEtag } from '../s3/expected-etag.ts';
 import { FuseError } from './fuse/fuse-error.ts';
-import { factsOf } from './listings.ts';
-import type { Line, Node, Nodes, ObjectFacts } from './nodes.ts';
+import type { Node, Nodes, ObjectFacts } from './nodes.ts';
+import { SpoolRoom, type ProjectSpace } from './spool-room.ts';
+import { uploadSpool } from './upload-spool.ts';
 
 export interface Spool {
   readonly node: Node;
@@ -22,6 +24,10 @@ export interface Spool {
   base: ObjectFacts | undefined;
   /** No object may be there when it is written the first time. */
   isNew: boolean;
+  /** The bucket may have got this content, and the answer was lost. */
+  isUnsure: boolean;
+  /** ETags of earlier contents of which that is so. */
+  tried: readonly string[];
   modifiedAtMs: number;
   /** An earlier server has left it, and who has it open is not known. */
   wasFound: boolean;
@@ -32,10 +38,10 @@ export interface Spool {
 /** Called with what the bucket does not get: `lost` for ever, or until the next attempt. */
 export type OnFailed = (key: string, error: unknown, lost: boolean) => void;
 
-const LEAST_FREE = 512 * 1024 * 1024;
-const CHECK_EVERY = 32 * 1024 * 1024;
+const FETCH_MS = 2 * 3600_000;
 const PIECE = 1024 * 1024;
-const UPLOAD_MS = 2 * 3600_000;
+/** Attempts whose outcome nobody knows, with another content each. */
+const MOST_TRIED = 16;
 
 export interface SpoolsOptions {
   dir: string;
@@ -44,6 +50,10 @@ export interface SpoolsOptions {
   prefix: string;
   /** What all contents of a mount take. */
   mostBytes: number;
+  /** What stays free on the disk. */
+  leastFree?: number;
+  mostContents?: number;
+  space?: ProjectSpace | undefined;
   onFailed: OnFailed;
   onWritten(node: Node, facts: ObjectFacts): void;
 }
@@ -52,14 +62,27 @@ export class Spools {
   readonly #options: SpoolsOptions;
   readonly #spools = new Map<Node, Spool>();
   readonly #queue = new KeyedQueue<number>();
-  #bytes = 0;
-  #unchecked = CHECK_EVERY;
-  #isFull = false;
+  readonly #room: SpoolRoom;
+  readonly #closing = new AbortController();
 
   constructor(options: SpoolsOptions) {
+    const { dir, leastFree, mostBytes, mostContents, nodes, space } = options;
     this.#options = options;
-    mkdirSync(options.dir, { recursive: true, mode: 0o700 });
-    options.nodes.onCompact = () => [...this.#spools.values()].map(lineOf);
+    mkdirSync(dir, { recursive: true, mode: 0o700 });
+    this.#room = new SpoolRoom({
+      dir,
+      mostBytes,
+      project: space,
+      ...(leastFree !== undefined && { leastFree }),
+      ...(mostContents !== undefined && { mostContents }),
+    });
+    nodes.contents = () => this.#spools;
+    nodes.hasContent = (node) => this.#spools.has(node);
+  }
+
+  /** What all of them take. */
+  get bytes(): number {
+    return this.#room.bytes;
   }
 
   get(node: Node): Spool | undefined {
@@ -68,6 +91,11 @@ export class Spools {
 
   all(): Spool[] {
     return [...this.#spools.values()];
+  }
+
+  /** Those that the bucket lacks. */
+  left(): Spool[] {
+    return this.all().filter(({ dirty, node }) => dirty && !node.unlinked);
   }
 
   /** One change of a file after the other. */
@@ -87,10 +115,17 @@ export class Spools {
       const node = nodes.find(Number(name));
       const file = await open(join(dir, name), 'r+');
       const { size, mtimeMs } = await file.stat();
-      const base = found.base ?? undefined;
-      const spool = { node, file, size, dirty: found.dirty && !node.unlinked, base, isNew: false };
-      this.#spools.set(node, { ...spool, modifiedAtMs: mtimeMs, wasFound: true, failure: undefined });
-      this.#bytes += size;
+      const dirty = found.dirty && !node.unlinked;
+      const spool = { node, file, size, ...found, dirty, modifiedAtMs: Math.floor(mtimeMs) };
+      this.#spools.set(node, {
+        ...spool,
+        // The earlier server may have been killed while it wrote it.
+        isUnsure: dirty,
+        wasFound: true,
+        failure: undefined,
+      });
+      this.#room.count(size);
+      this.#room.countContents(1);
     }
     nodes.found.clear();
   }
@@ -102,22 +137,22 @@ export class Spools {
       await this.truncate(known, 0);
       return known;
     }
-    const file = await open(this.#path(node), 'w+', 0o600);
-    const spool: Spool = {
-      node,
-      file,
+    // What is replaced as a whole need not be what it was.
+    this.#room.enter();
+    let file: FileHandle;
+    try {
+      file = await open(this.#path(node), 'w+', 0o600);
+    } catch (error) {
+      this.#room.countContents(-1);
+      throw error;
+    }
+    return this.#add(node, file, {
       size: 0,
       dirty: true,
-      // What is replaced as a whole need not be what it was.
       base: undefined,
       isNew,
       modifiedAtMs: Date.now(),
-      wasFound: false,
-      failure: undefined,
-    };
-    this.#spools.set(node, spool);
-    this.#note(spool);
-    return spool;
+    });
   }
 
   /** The content to change a part of it: fetched from the bucket, if it is not here yet. */
@@ -125,56 +160,97 @@ export class Spools {
     const known = this.#spools.get(node);
     if (known) return known;
     if (!facts) throw new FuseError(constants.errno.ESTALE);
-    await this.#requireRoom(facts.sizeBytes);
-    const { bucket, prefix } = this.#options;
-    const part = `${this.#path(node)}.part`;
-    const file = await open(part, 'w+', 0o600);
+    const { sizeBytes: size, modifiedAtMs } = facts;
+    this.#room.enter();
     try {
-      const object = { ...facts, key: prefix + key };
-      let at = 0;
-      for await (const chunk of bucket.get(object.key, { object, signal: AbortSignal.timeout(UPLOAD_MS) })) {
-        await file.write(chunk, 0, chunk.length, at);
-        at += chunk.length;
-      }
-      await rename(part, this.#path(node));
+      await this.#room.take(size);
     } catch (error) {
-      await file.close();
-      await rm(part, { force: true });
+      this.#room.countContents(-1);
       throw error;
     }
+    const part = `${this.#path(node)}.part`;
+    let file: FileHandle | undefined;
+    try {
+      file = await open(part, 'w+', 0o600);
+      await this.#fetch(file, key, facts);
+      await rename(part, this.#path(node));
+    } catch (error) {
+      await file?.close();
+      await rm(part, { force: true });
+      this.#room.give(size);
+      this.#room.countContents(-1);
+      throw error;
+    }
+    return this.#add(node, file, { size, dirty: false, base: facts, isNew: false, modifiedAtMs });
+  }
+
+  async #fetch(file: FileHandle, key: string, facts: ObjectFacts): Promise<void> {
+    const { bucket, prefix } = this.#options;
+    const object = { ...facts, key: prefix + key };
+    let at = 0;
+    for await (const chunk of bucket.get(object.key, { object, signal: AbortSignal.timeout(FETCH_MS) })) {
+      await writeWhole(file, chunk, at);
+      at += chunk.length;
+    }
+  }
+
+  /** Its file is there, and its size is taken. Takes both back if the next server would not know of it. */
+  async #add(
+    node: Node,
+    file: FileHandle,
+    content: Pick<Spool, 'size' | 'dirty' | 'base' | 'isNew' | 'modifiedAtMs'>,
+  ): Promise<Spool> {
     const spool: Spool = {
       node,
       file,
-      size: facts.sizeBytes,
-      dirty: false,
-      base: facts,
-      isNew: false,
-      modifiedAtMs: facts.modifiedAtMs,
+      ...content,
+      isUnsure: false,
+      tried: [],
       wasFound: false,
       failure: undefined,
     };
-    this.#bytes += spool.size;
+    try {
+      this.#options.nodes.note(node, spool);
+    } catch (error) {
+      this.#room.give(spool.size);
+      this.#room.countContents(-1);
+      await file.close();
+      await rm(this.#path(node), { force: true });
+      throw error;
+    }
     this.#spools.set(node, spool);
-    this.#note(spool);
     return spool;
   }
 
   async write(spool: Spool, data: Buffer, offset: number): Promise<void> {
+    if (data.length === 0) return;
     const end = offset + data.length;
-    if (end > spool.size) await this.#requireRoom(end - spool.size);
-    this.#soil(spool);
-    for (let at = 0; at < data.length;) {
-      const { bytesWritten } = await spool.file.write(data, at, data.length - at, offset + at);
-      at += bytesWritten;
+    const more = Math.max(0, end - spool.size);
+    await this.#room.take(more);
+    try {
+      await this.#soil(spool);
+      await writeWhole(spool.file, data, offset);
+      spool.size += more;
+    } catch (error) {
+      this.#room.give(more);
+      // What is behind its end came from a call that has failed. Zeros behind it are read as nothing.
+      if (more > 0) await spool.file.truncate(spool.size).catch(() => {});
+      throw error;
     }
-    this.#resize(spool, Math.max(spool.size, end));
   }
 
   async truncate(spool: Spool, size: number): Promise<void> {
-    if (size > spool.size) await this.#requireRoom(size - spool.size);
-    this.#soil(spool);
-    await spool.file.truncate(size);
-    this.#resize(spool, size);
+    const more = size - spool.size;
+    if (more > 0) await this.#room.take(more);
+    try {
+      await this.#soil(spool);
+      await spool.file.truncate(size);
+      spool.size = size;
+    } catch (error) {
+      if (more > 0) this.#room.give(more);
+      throw error;
+    }
+    if (more < 0) this.#room.give(-more);
   }
 
   async read(spool: Spool, from: number, length: number): Promise<Buffer> {
@@ -190,36 +266,23 @@ export class Spools {
 
   /** Writes it to the bucket, if the bucket lacks it. Call it in the order of the node. */
   async upload(spool: Spool): Promise<void> {
-    const { node, base, isNew, size } = spool;
+    const { node } = spool;
     if (!spool.dirty || node.unlinked) return;
     const { bucket, nodes, prefix, onWritten } = this.#options;
-    const key = nodes.keyOf(node);
-    const condition: PutOptions = isNew
-      ? { ifAbsent: true }
-      : base && base.etag !== ''
-        ? { ifMatch: base.etag }
-        : {};
+    const { signal } = this.#closing;
     try {
-      const written = await bucket.put(prefix + key, this.#content(spool), {
-        sizeBytes: size,
-        signal: AbortSignal.timeout(UPLOAD_MS),
-        ...condition,
-      });
-      spool.dirty = false;
-      spool.isNew = false;
-      spool.failure = undefined;
-      spool.base = factsOf({ ...written, sizeBytes: size });
-      spool.modifiedAtMs = written.modifiedAtMs;
-      this.#note(spool);
-      onWritten(node, spool.base);
+      const key = prefix + nodes.keyOf(node);
+      const content = () => this.#content(spool);
+      const { facts, modifiedAtMs } = await uploadSpool(bucket, key, spool, { content, signal });
+      const clean = { dirty: false, isNew: false, isUnsure: false, tried: [], failure: undefined };
+      Object.assign(spool, { ...clean, base: facts, modifiedAtMs });
+      nodes.note(node, spool);
+      onWritten(node, facts);
     } catch (error) {
       spool.failure = error;
+      if (!isHopeless(error)) spool.isUnsure = true;
       throw error;
     }
-  }
-
-  async *#content(spool: Spool): AsyncGenerator<Buffer, void> {
-    for (let at = 0; at < spool.size; at += PIECE) yield await this.read(spool, at, PIECE);
   }
 
   /** What nobody has open, and the bucket has or cannot get, is not kept. */
@@ -234,57 +297,58 @@ export class Spools {
   }
 
   async drop(spool: Spool): Promise<void> {
-    this.#spools.delete(spool.node);
-    this.#bytes -= spool.size;
+    const { node } = spool;
+    if (!this.#spools.delete(node)) return;
+    this.#room.give(spool.size);
+    this.#room.countContents(-1);
     await spool.file.close();
-    await rm(this.#path(spool.node), { force: true });
+    await rm(this.#path(node), { force: true });
+    this.#options.nodes.release(node);
   }
 
-  /** The bytes of files that a sandbox has removed and keeps open count as well. */
-  async #requireRoom(more: number): Promise<void> {
-    const no = () => new FuseError(constants.errno.ENOSPC);
-    if (this.#bytes + more > this.#options.mostBytes) throw no();
-    this.#unchecked += more;
-    if (this.#unchecked >= CHECK_EVERY) {
-      const { bavail, bsize } = await statfs(this.#options.dir);
-      this.#isFull = bavail * bsize < LEAST_FREE + more;
-      this.#unchecked = this.#isFull ? CHECK_EVERY : 0;
+  /** The journal says so before the content changes. */
+  async #soil(spool: Spool): Promise<void> {
+    const { node, dirty, isUnsure } = spool;
+    if (isUnsure) {
+      // What the bucket may have got is not what it will get. It is ours all the same.
+      const tried = [...spool.tried, await expectedEtag(this.#content(spool), spool.size)].slice(-MOST_TRIED);
+      this.#options.nodes.note(node, { ...spool, dirty: true, tried });
+      Object.assign(spool, { dirty: true, isUnsure: false, tried });
+    } else if (!dirty) {
+      this.#options.nodes.note(node, { ...spool, dirty: true });
+      spool.dirty = true;
     }
-    if (this.#isFull) throw no();
-  }
-
-  #soil(spool: Spool): void {
     spool.modifiedAtMs = Date.now();
-    if (spool.dirty) return;
-    spool.dirty = true;
-    this.#note(spool);
   }
 
-  #resize(spool: Spool, size: number): void {
-    this.#bytes += size - spool.size;
-    spool.size = size;
-  }
-
-  #note(spool: Spool): void {
-    this.#options.nodes.write(lineOf(spool));
+  async *#content(spool: Spool): AsyncGenerator<Buffer, void> {
+    for (let at = 0; at < spool.size; at += PIECE) yield await this.read(spool, at, PIECE);
   }
 
   #path({ id }: Node): string {
     return join(this.#options.dir, String(id));
   }
 
+  /** Leaves the files to the next server. */
   async close(): Promise<void> {
-    for (const { file } of this.#spools.values()) await file.close();
+    this.#closing.abort();
+    const open = this.all();
     this.#spools.clear();
+    this.#room.give(this.#room.bytes);
+    this.#room.countContents(-this.#room.contents);
+    for (const { file } of open) await file.close();
   }
 }
 
-function lineOf({ node, dirty, base }: Spool): Line {
-  return ['s', node.id, dirty ? 1 : 0, base ?? null];
+async function writeWhole(file: FileHandle, data: Uint8Array, position: number): Promise<void> {
+  for (let at = 0; at < data.length;) {
+    const { bytesWritten } = await file.write(data, at, data.length - at, position + at);
+    at += bytesWritten;
+  }
 }
 
 /** Another attempt will not succeed either: somebody else has written the object, or it cannot be one. */
-function isHopeless(error: unknown): boolean {
+export function isHopeless(error: unknown): boolean {
   return (['conflict', 'already_exists', 'invalid_argument', 'unsupported'] as const).some((code) =>
     isCayError(error, code),
   );

@@ -27,7 +27,7 @@ const NUMBERS: Partial<Record<ErrorCode, number>> = {
 export function errnoOf(error: unknown): number {
   if (error instanceof FuseError) return error.errno;
   if (isCayError(error)) return NUMBERS[(error as CayError).code] ?? errno.EIO;
-  const { code } = error as NodeJS.ErrnoException;
+  const code = (error as NodeJS.ErrnoException | undefined | null)?.code;
   if (code === 'ENOSPC' || code === 'EDQUOT') return errno.ENOSPC;
   return errno.EIO;
 }

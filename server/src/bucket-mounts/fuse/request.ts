@@ -14,13 +14,15 @@ export interface FuseRequest {
   body: Buffer;
 }
 
-/** Reads a message of the kernel. Throws for one that is too short. */
-export function readRequest(message: Buffer): FuseRequest {
-  if (message.length < REQUEST_HEADER) throw new RangeError('a message of FUSE is too short');
+/** Reads a message of the kernel. Undefined for one that is too short to be answered. */
+export function readRequest(message: Buffer): FuseRequest | undefined {
+  if (message.length < REQUEST_HEADER) return undefined;
+  const node = message.readBigUInt64LE(16);
   return {
     opcode: message.readUInt32LE(4),
     unique: message.subarray(8, 16),
-    node: number64(message, 16),
+    // No node has the number 0.
+    node: node > BigInt(Number.MAX_SAFE_INTEGER) ? 0 : Number(node),
     pid: message.readUInt32LE(32),
     body: message.subarray(REQUEST_HEADER),
   };

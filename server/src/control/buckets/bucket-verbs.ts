@@ -1,14 +1,22 @@
-import { CayError, type BucketInfo, type SandboxId, type SyncState } from '@cay/sdk/protocol';
+import {
+  CayError,
+  type BucketInfo,
+  type SandboxId,
+  type SyncState,
+  type SyncStates,
+} from '@cay/sdk/protocol';
 import { signalWithin } from '../../lib/http-client.ts';
 import type { SyncRow } from '../../records/tables/buckets.ts';
 import { bucketAddress } from '../../s3/bucket-address.ts';
 import type { Core } from '../core.ts';
+import type { BucketOpening } from '../../bucket-mounts/bucket-mounts.ts';
 import type { Waker } from '../pausing/wake.ts';
 import { notRunning } from '../sandboxes/not-running.ts';
 import type { GuestAccess } from '../sandboxes/guest-access.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { BucketVerbs } from './bucket.ts';
 import { copyDown, copyUp, localTree } from './copy-files.ts';
+import type { MountWrites } from './mount-writes.ts';
 import { objectPaths } from './object-paths.ts';
 import { TRANSFER_MS, type ProjectBuckets } from './project-buckets.ts';
 import type { Syncing } from './syncing.ts';
@@ -18,6 +26,8 @@ export function bucketVerbs({
   closing,
   guestAccess,
   lookup,
+  mounts,
+  mountWrites,
   operations,
   projectBuckets,
   quota,
@@ -27,11 +37,16 @@ export function bucketVerbs({
   waker,
 }: Pick<Core, 'clock' | 'closing' | 'lookup' | 'operations' | 'quota' | 'recordEvent' | 'records'> & {
   guestAccess: GuestAccess;
+  mounts: BucketOpening | undefined;
+  mountWrites: MountWrites;
   projectBuckets: ProjectBuckets;
   syncing: Syncing;
   waker: Waker;
 }): BucketVerbs {
   quota.counts('buckets', 'buckets', (project, on) => on.buckets.count(project));
+  const mountsOf = (project: string) => mounts?.mounts?.used(project);
+  quota.counts('bucketMounts', 'mounts', (project) => mountsOf(project)?.mounts ?? 0);
+  quota.counts('bucketMountBytes', 'unwritten', (project) => mountsOf(project)?.bytes ?? 0);
   const { buckets } = records;
   const within = (signal: AbortSignal | undefined) => ({
     signal: signalWithin(TRANSFER_MS, signal ? AbortSignal.any([signal, closing]) : closing),
@@ -43,7 +58,10 @@ export function bucketVerbs({
     return { row, files: guest.files(row.spec.user), prefix: prefix === undefined ? '' : `${prefix}/` };
   }
 
-  const statesOf = async (id: SandboxId) => (await buckets.syncs(id)).map(shown);
+  const statesOf = async (id: SandboxId): Promise<SyncStates> => ({
+    buckets: (await buckets.syncs(id)).map(shown),
+    mounts: await mountWrites.states(id),
+  });
 
   return {
     async create({ project, key }, request, { signal } = {}) {
@@ -97,7 +115,13 @@ export function bucketVerbs({
       const { row, files, prefix } = await sides(principal, sandbox, below);
       const call = within(signal);
       const done = await projectBuckets.using(principal.project, info, async (bucket) =>
-        copyDown(bucket, files, path, [...(await objectPaths(bucket.list(prefix, call), prefix))], call),
+        copyDown(
+          bucket,
+          files,
+          path,
+          [...(await objectPaths(bucket.list(prefix, call), prefix, principal.project))],
+          call,
+        ),
       );
       await recordEvent(records, 'bucket.imported', row, principal, { bucket: name, path, ...done });
       return { ...done, removed: 0, skipped: 0 };
@@ -130,7 +154,11 @@ export function bucketVerbs({
     async sync(principal, ref) {
       const { id } = await lookup.find(principal, ref);
       return operations.enqueue(id, async () => {
-        const row = await waker.ensureAwake(await lookup.reload({ id }));
+        const found = await lookup.reload({ id });
+        // The server has what is in mounts, whether the sandbox runs or not.
+        await mountWrites.write(found, 'sync');
+        if ((await buckets.syncs(id)).length === 0) return statesOf(id);
+        const row = await waker.ensureAwake(found);
         if (row.state !== 'active') throw notRunning(row);
         await syncing.up(row);
         return statesOf(id);

@@ -24,7 +24,7 @@ import type {
   CreateBucket,
   ObjectList,
   SignedObject,
-  SyncState,
+  SyncStates,
   Transfer,
 } from '@cay/sdk/protocol';
 import type { z } from 'zod';
@@ -54,10 +54,13 @@ export interface BucketVerbs {
   /** Files become objects. What is there under other keys stays. */
   export(principal: Principal, name: string, copy: Copy, options?: CallOptions): Promise<Transfer>;
   sign(principal: Principal, name: string, request: z.output<typeof SignObjectSchema>): Promise<SignedObject>;
-  /** The buckets that a sandbox has copies of. */
-  syncs(principal: Principal, sandbox: string): Promise<SyncState[]>;
-  /** Writes what changed in the sandbox now. Rejects `failed_precondition` unless it runs or is paused. */
-  sync(principal: Principal, sandbox: string): Promise<SyncState[]>;
+  /** The buckets that a sandbox has copies of, and those that it mounts. */
+  syncs(principal: Principal, sandbox: string): Promise<SyncStates>;
+  /**
+   * Writes what changed in the sandbox now. Rejects `failed_precondition` for copies unless it runs or is paused, and
+   * `unavailable` with what of a mount is not written within half a minute.
+   */
+  sync(principal: Principal, sandbox: string): Promise<SyncStates>;
   /** The sandbox keeps the files, and nothing of them is written any more. */
   detach(principal: Principal, sandbox: string, path: string): Promise<void>;
 }

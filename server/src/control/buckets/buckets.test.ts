@@ -63,7 +63,7 @@ if ('why' in server) {
         asked({ buckets: [{ bucket: 'data', path: '/home/user/data', ...sync }] }),
       )
     ).sandbox.id;
-  const states = (id: string) => test.control.buckets.syncs(test.principal, id);
+  const states = async (id: string) => (await test.control.buckets.syncs(test.principal, id)).buckets;
   const copy = (sandbox: string, path: string, more: object = {}) =>
     CopySchema.parse({ sandbox, path, ...more });
 

@@ -5,7 +5,7 @@ import { fileHeader, padding, tarEnd } from '../../lib/tar/pack.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import type { Bucket, BucketObject } from '../../s3/bucket.ts';
 import { PART_BYTES } from '../../s3/part-size.ts';
-import { MOST_FILES, requirePath } from './object-paths.ts';
+import { MOST_FILES, nameBytes, requirePath } from './object-paths.ts';
 
 interface CallOptions {
   signal: AbortSignal;
@@ -32,6 +32,7 @@ export async function localTree(
   { signal }: CallOptions,
 ): Promise<LocalTree> {
   const tree: LocalTree = { files: new Map(), skipped: 0 };
+  const names = nameBytes();
   try {
     for await (const info of files.list(directory, { depth: DEPTH, signal })) {
       if (info.type === 'directory') continue;
@@ -41,6 +42,7 @@ export async function localTree(
       }
       const path = info.path.slice(directory.length + 1);
       requirePath(path);
+      names.add(path);
       tree.files.set(path, info);
       if (tree.files.size > MOST_FILES)
         throw new CayError('resource_exhausted', `"${directory}" has more than ${MOST_FILES} files`);

@@ -1,12 +1,12 @@
 /** Opens buckets of projects for transfers, with their credentials, and bounds how many run at once. */
 import { CayError, type BucketInfo } from '@cay/sdk/protocol';
-import { Semaphore } from '../../lib/semaphore.ts';
 import type { Tables } from '../../records/tables/tables.ts';
 import { bucketAddress } from '../../s3/bucket-address.ts';
 import type { Bucket } from '../../s3/bucket.ts';
 import { openBucket } from '../../s3/open-bucket.ts';
 import { requireAllowedEndpoint } from '../../s3/transport.ts';
 import type { Core } from '../core.ts';
+import { transferTurns } from './transfer-turns.ts';
 
 export interface ProjectBuckets {
   /** Rejects `not_found`. */
@@ -19,8 +19,6 @@ export interface ProjectBuckets {
   using<T>(project: string, info: BucketInfo, task: (bucket: Bucket) => Promise<T>): Promise<T>;
 }
 
-const TRANSFERS = 16;
-const OF_A_PROJECT = 2;
 /** How long a secret that was opened is used. */
 const SECRETS_MS = 60_000;
 /** How long one may take. */
@@ -34,19 +32,7 @@ export function openProjectBuckets({
   /** Hosts, with their ports if these are not usual, that may be in a private network or without TLS. */
   endpoints: ReadonlySet<string>;
 }): ProjectBuckets {
-  const all = new Semaphore(TRANSFERS);
-  const turns = new Map<string, { semaphore: Semaphore; users: number }>();
-
-  async function inTurn<T>(project: string, task: () => Promise<T>): Promise<T> {
-    const turn = turns.get(project) ?? { semaphore: new Semaphore(OF_A_PROJECT), users: 0 };
-    turns.set(project, turn);
-    turn.users++;
-    try {
-      return await turn.semaphore.run(() => all.run(task));
-    } finally {
-      if (--turn.users === 0) turns.delete(project);
-    }
-  }
+  const turns = transferTurns();
 
   function check(info: BucketInfo): 'private' | 'public' {
     const { endpoint } = bucketAddress(info);
@@ -81,7 +67,7 @@ export function openProjectBuckets({
       });
     },
     using: (project, info, task) =>
-      inTurn(project, async () => {
+      turns.run(project, async () => {
         const reach = check(info);
         const credentials = await credentialsOf(records, project, info);
         const bucket = openBucket({

@@ -1,6 +1,9 @@
 /** What has to be done to both sides of a sync, decided from what they have now and what they had in common. */
+import { promisify } from 'node:util';
+import { gunzip as gunzipWith, gzip as gzipWith } from 'node:zlib';
 import { CayError, type BucketSync, type FileInfo } from '@cay/sdk/protocol';
-import { gunzipSync, gzipSync } from 'node:zlib';
+import { parsePieces } from '../../lib/parse-json.ts';
+import { nextSlice } from '../../lib/slices.ts';
 import type { BucketObject } from '../../s3/bucket.ts';
 
 /** One file that was the same on both sides. */
@@ -61,10 +64,10 @@ function plan(
   const copy: string[] = [];
   const remove: string[] = [];
   const conflicts: string[] = [];
-  const decide = (path: string, deed: string[]) => {
+  const decide = (path: string, planned: string[]) => {
     // What is gone on the other side was changed there.
     const changedThere = to.changed(path);
-    if (!changedThere || wins) deed.push(path);
+    if (!changedThere || wins) planned.push(path);
     else if (!loses) conflicts.push(path);
   };
   const now = new Set(from.now);
@@ -96,21 +99,36 @@ export function conflictIn(paths: readonly string[]): CayError {
   );
 }
 
-export function packBase(base: Base): string {
-  const rows = [...base].map(([path, { etag, sizeBytes, modifiedAtMs }]) => [
-    path,
-    etag,
-    sizeBytes,
-    modifiedAtMs,
-  ]);
-  return gzipSync(JSON.stringify(rows), { level: 1 }).toString('base64');
+const gzip = promisify(gzipWith);
+const gunzip = promisify(gunzipWith);
+const ROWS_IN_A_TURN = 1000;
+
+/** JSON, compressed. There may be very many files, so that it is made in turns. */
+export async function packBase(base: Base, owner: string): Promise<string> {
+  const pieces: string[] = [];
+  let rows: unknown[] = [];
+  const flush = () => {
+    const text = JSON.stringify(rows).slice(1, -1);
+    if (text !== '') pieces.push(text);
+    rows = [];
+  };
+  for (const [path, { etag, sizeBytes, modifiedAtMs }] of base) {
+    rows.push([path, etag, sizeBytes, modifiedAtMs]);
+    if (rows.length < ROWS_IN_A_TURN) continue;
+    flush();
+    await nextSlice(owner);
+  }
+  flush();
+  return (await gzip(`[${pieces.join(',')}]`, { level: 1 })).toString('base64');
 }
 
-export function unpackBase(packed: string | null): Base {
-  if (packed === null) return new Map();
-  const text = gunzipSync(Buffer.from(packed, 'base64')).toString();
-  const rows = JSON.parse(text) as [string, string, number, number][];
-  return new Map(
-    rows.map(([path, etag, sizeBytes, modifiedAtMs]) => [path, { etag, sizeBytes, modifiedAtMs }]),
-  );
+export async function unpackBase(packed: string | null, owner: string): Promise<Base> {
+  const base: Base = new Map();
+  if (packed === null) return base;
+  const parsing = parsePieces(await gunzip(Buffer.from(packed, 'base64')));
+  let next = parsing.next();
+  for (; !next.done; next = parsing.next()) await nextSlice(owner);
+  for (const [path, etag, sizeBytes, modifiedAtMs] of next.value as [string, string, number, number][])
+    base.set(path, { etag, sizeBytes, modifiedAtMs });
+  return base;
 }

@@ -6,6 +6,7 @@
  * between writes them when the sandbox is stopped or removed the next time.
  */
 import { CayError, type SandboxId, type Transfer } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { signalWithin } from '../../lib/http-client.ts';
 import type { SyncRow } from '../../records/tables/buckets.ts';
@@ -16,6 +17,7 @@ import type { Files } from '../../guest/guest.ts';
 import type { Core } from '../core.ts';
 import { copyDown, copyUp, localTree, type LocalTree } from './copy-files.ts';
 import { objectPaths } from './object-paths.ts';
+import type { MountWrites } from './mount-writes.ts';
 import { TRANSFER_MS, type ProjectBuckets } from './project-buckets.ts';
 import { conflictIn, packBase, planDown, planUp, unpackBase, type Base, type Objects } from './sync-plan.ts';
 
@@ -25,6 +27,11 @@ interface Call {
 
 type Row = Pick<SandboxRow, 'id' | 'project' | 'spec'>;
 
+export interface EndOptions {
+  /** Gives up what cannot be written. */
+  force?: boolean | undefined;
+}
+
 export interface Syncing {
   /** Before a sandbox that was not running is recorded as running. */
   down(row: Row): Promise<void>;
@@ -32,22 +39,32 @@ export interface Syncing {
   up(row: Row, options?: { ends?: boolean }): Promise<void>;
   /**
    * Before it is stopped or removed. A paused sandbox that has changes is woken for that. Rejects with what failed:
-   * then it must not end.
+   * then it must not end. What is in mounts of buckets is written too, whatever its state.
    */
-  beforeEnd(row: SandboxRow, awake: (row: SandboxRow) => Promise<SandboxRow>): Promise<SandboxRow>;
+  beforeEnd(
+    row: SandboxRow,
+    awake: (row: SandboxRow) => Promise<SandboxRow>,
+    options?: EndOptions,
+  ): Promise<SandboxRow>;
+  /** After it has been stopped. Rejects with what its mounts have left, which is tried again. */
+  afterStop(row: SandboxRow, options?: EndOptions): Promise<void>;
 }
 
 export function openSyncing({
   backend,
   clock,
   closing,
+  quota,
   recordEvent,
   records,
+  mountWrites,
   projectBuckets,
-}: Pick<Core, 'backend' | 'clock' | 'closing' | 'recordEvent' | 'records'> & {
+}: Pick<Core, 'backend' | 'clock' | 'closing' | 'quota' | 'recordEvent' | 'records'> & {
+  mountWrites: MountWrites;
   projectBuckets: ProjectBuckets;
 }): Syncing {
   const { buckets } = records;
+  quota.counts('uploadBytes', 'syncs', (project, on) => on.buckets.baseBytes(project));
 
   async function filesOf({ id, spec }: Row): Promise<Files> {
     return (await backend.connect(id)).files(spec.user);
@@ -62,10 +79,12 @@ export function openSyncing({
   ): Promise<void> {
     const { bucket: name, path, prefix } = sync;
     const data = { bucket: name, path, direction };
-    const base = unpackBase(await buckets.base(row.id, path));
+    // What it had in common is recorded, and counts for the project.
+    await quota.requireRoom(records, row.project, 'uploadBytes', 1);
+    const base = await unpackBase(await buckets.base(row.id, path), row.project);
     /** What has been copied is known to be the same, also if another file fails. */
-    const save = (more: { error: string | null; pending?: boolean; syncedAtMs?: number }) =>
-      buckets.update(sync, { base: packBase(base), files: base.size, ...more });
+    const save = async (more: { error: string | null; pending?: boolean; syncedAtMs?: number }) =>
+      buckets.update(sync, { base: await packBase(base, row.project), files: base.size, ...more });
     try {
       const info = await projectBuckets.find(row.project, name);
       if (direction === 'up' && info.readOnly)
@@ -79,7 +98,7 @@ export function openSyncing({
       if (done.files > 0 || done.removed > 0)
         await recordEvent(records, 'bucket.synced', row, undefined, { ...data, ...done });
     } catch (error) {
-      const message = (error as Error).message.slice(0, 1000);
+      const message = systemReason(error).slice(0, 1000);
       await save({ error: message });
       const code = error instanceof CayError ? error.code : 'internal';
       await recordEvent(records, 'bucket.failed', row, undefined, { ...data, code, error: message });
@@ -118,7 +137,7 @@ export function openSyncing({
 
   async function downOne(row: Row, files: Files, sync: SyncRow): Promise<void> {
     await once(row, sync, 'down', async (bucket, base, prefix, call) => {
-      const objects = await objectPaths(bucket.list(prefix, call), prefix);
+      const objects = await objectPaths(bucket.list(prefix, call), prefix, row.project);
       const local = await localTree(files, sync.path, call);
       const { copy, remove, conflicts } = planDown(objects, local.files, base, sync);
       await settle(files, sync.path, conflicts, { objects, local, base, call });
@@ -141,7 +160,7 @@ export function openSyncing({
   async function upOne(row: Row, files: Files, sync: SyncRow): Promise<void> {
     await once(row, sync, 'up', async (bucket, base, prefix, call) => {
       const local = await localTree(files, sync.path, call);
-      const objects = await objectPaths(bucket.list(prefix, call), prefix);
+      const objects = await objectPaths(bucket.list(prefix, call), prefix, row.project);
       const { copy: paths, remove, conflicts } = planUp(objects, local.files, base, sync);
       await settle(files, sync.path, conflicts, { objects, local, base, call });
       const done = await copyUp(
@@ -182,14 +201,20 @@ export function openSyncing({
         if (ends) await buckets.update(sync, { pending: false });
       }
     },
-    async beforeEnd(row, awake) {
+    async beforeEnd(row, awake, { force = false } = {}) {
+      if (force) return row;
       const waiting = (await buckets.syncs(row.id)).filter((sync) => goesUp(sync) && sync.pending);
-      if (waiting.length === 0) return row;
+      if (waiting.length === 0) {
+        await mountWrites.write(row, 'end');
+        return row;
+      }
       const awoken = row.state === 'paused' ? await awake(row) : row;
       if (awoken.state !== 'active') throw notWritten(row.id, awoken.state, waiting[0]!);
       await syncing.up(awoken, { ends: true });
+      await mountWrites.write(awoken, 'end');
       return awoken;
     },
+    afterStop: (row, options) => mountWrites.afterStop(row, options),
   };
   return syncing;
 }
