@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { addressKind } from '../../server/src/lib/address-kind.ts';
-import { canonicalAddress } from '../../server/src/egress/rules/network.ts';
+import { canonicalAddress } from '../../server/src/lib/canonical-address.ts';
 import { openWorld } from '../../server/src/egress/testing/program.ts';
 import { ATTACKS } from './battery.ts';
 

@@ -5,13 +5,16 @@
 import { randomBytes } from 'node:crypto';
 import type { EgressAttempt, EgressReason, EgressVerdict, SandboxId } from '@cay/sdk/protocol';
 import type { Clock } from '../lib/clock.ts';
+import { ownText } from '../lib/own-text.ts';
 
 export type AttemptStart = Pick<EgressAttempt, 'name' | 'address' | 'port' | 'protocol' | 'process'> &
   Partial<Pick<EgressAttempt, 'method' | 'path'>>;
 
 export interface OpenAttempt {
   readonly record: Readonly<EgressAttempt>;
-  update(fields: Partial<Pick<EgressAttempt, 'address' | 'protocol' | 'status' | 'rule'>>): void;
+  update(
+    fields: Partial<Pick<EgressAttempt, 'address' | 'protocol' | 'status' | 'rule' | 'verdict' | 'reason'>>,
+  ): void;
   /** Takes it back, because the requests of the connection are recorded in its place. */
   withdraw(): void;
   /** Ends it. Only the first call counts. */
@@ -33,7 +36,7 @@ export interface AttemptLog {
 
 /** Text of the sandbox is bounded before it is kept. */
 const MAX_TEXT = 512;
-const bounded = (text: string | null | undefined) => (text == null ? null : text.slice(0, MAX_TEXT));
+const bounded = (text: string | null | undefined) => (text == null ? null : ownText(text, MAX_TEXT));
 
 export function attemptLog(
   sandboxId: SandboxId,

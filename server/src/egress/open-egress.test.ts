@@ -92,6 +92,26 @@ describe('raw connections', () => {
     });
   });
 
+  it('what is refused is recorded so, also if the program leaves before it is told why', async () => {
+    const { egress, sandbox, connect } = world('none');
+    const program = connect({ name: 'example.org', port: 443 });
+    await program.accepted;
+    expect(egress.attempts(sandbox)[0]).toMatchObject({ verdict: 'denied', reason: 'no_rule', open: true });
+    program.socket.destroy();
+    await vi.waitFor(() => expect(egress.attempts(sandbox)[0]).toMatchObject({ open: false }));
+    expect(egress.attempts(sandbox)[0]).toMatchObject({ verdict: 'denied', reason: 'no_rule' });
+    expect(egress.stats(sandbox)).toMatchObject({ attempts: 1, denied: 1 });
+  });
+
+  it('a program that leaves before anybody has answered was not allowed', async () => {
+    const { egress, sandbox, connect } = world('ask', { ask: () => new Promise(() => {}) });
+    const program = connect({ name: 'asked.example.net', port: 8443 });
+    await vi.waitFor(() => expect(egress.attempts(sandbox)).toHaveLength(1));
+    program.socket.destroy();
+    await vi.waitFor(() => expect(egress.attempts(sandbox)[0]).toMatchObject({ open: false }));
+    expect(egress.attempts(sandbox)[0]).toMatchObject({ verdict: 'failed', reason: 'closed' });
+  });
+
   it('refuses everything of a sandbox without a policy', async () => {
     const { egress, sandbox } = world('public');
     egress.policies.remove(sandbox);
@@ -420,5 +440,33 @@ describe('a program that goes away', () => {
     }
     await vi.waitFor(() => expect(egress.stats(sandbox)!.connections).toBe(0));
     await vi.waitFor(() => expect([...sockets].every((socket) => socket.destroyed)).toBe(true));
+  });
+});
+
+describe('named networks', () => {
+  it('are changed by one project without a look at what others carry', async () => {
+    const { port } = await echoServer();
+    const looked = { count: 0 };
+    const { egress, connect: dial } = world(
+      { allow: [`127.0.0.1:${port}`] },
+      {
+        classify(address) {
+          looked.count++;
+          return { address, kind: 'public', own: false };
+        },
+      },
+    );
+    const program = dial({ address: '127.0.0.1', port });
+    await program.accepted;
+    program.socket.write('x');
+    await once(program.socket, 'readable');
+    const noisy = 'sbx_noisy' as Parameters<typeof egress.networks.set>[0];
+    egress.policies.set(noisy, ['none'], { project: 'noisy' });
+    looked.count = 0;
+    for (let round = 0; round < 100; round++)
+      egress.networks.set(noisy, { project: 'noisy', hostname: 'a', networks: [`n${round}`] });
+    egress.policies.remove(noisy);
+    expect(looked.count).toBe(0);
+    program.socket.destroy();
   });
 });

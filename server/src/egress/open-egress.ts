@@ -7,7 +7,9 @@ import type {
   NetworkRule,
   SandboxId,
 } from '@cay/sdk/protocol';
+import { canonicalAddress } from '../lib/canonical-address.ts';
 import { type Clock, openClock } from '../lib/clock.ts';
+import { nameResolver, type Resolver } from '../lib/name-resolver.ts';
 import type { BrokeredSecret } from './broker/broker.ts';
 import { putSecrets } from './broker/put-secrets.ts';
 import type { ConnectionTarget } from './carrier/addresses.ts';
@@ -17,7 +19,6 @@ import { sshProxy } from './ssh/ssh-proxy.ts';
 import { Denial } from './carrier/denial.ts';
 import type { EgressTimeouts, Engine, TlsTermination } from './carrier/engine.ts';
 import { addressBook } from './carrier/own-addresses.ts';
-import { dnsResolver, type Resolver } from './carrier/resolve.ts';
 import { projectCarriage } from './carrier/project-carriage.ts';
 import type { CarryLimits } from './carrier/project-connections.ts';
 import type { UpstreamProxy } from './carrier/upstream-proxy.ts';
@@ -26,11 +27,10 @@ import type { CarriedStream, Egress, EgressLookupAnswer, EgressTarget } from './
 import { PeerConnection } from './carrier/peer-connection.ts';
 import { openHttp1Proxy } from './http/http1-proxy.ts';
 import { openHttp2Proxy } from './http/http2-proxy.ts';
-import { compilePolicy, type Layer } from './policy/compile-policy.ts';
+import { compiledPolicies } from './policy/compiled-policies.ts';
 import { decideName, type KnownAddress, type Layers } from './policy/decide.ts';
 import { udpLayers } from './policy/udp-layers.ts';
 import { type Member, type PeerAccess, Peers } from './peers.ts';
-import { canonicalAddress } from './rules/network.ts';
 import { normalizeName } from './rules/parse-name.ts';
 import { type Ask, type Grant, SandboxEgress } from './sandbox-egress.ts';
 import type { Authority } from './tls/authority.ts';
@@ -120,8 +120,12 @@ const DEFAULT_TIMEOUTS: EgressTimeouts = {
 /** Attempts of one project that are kept in memory, by all its sandboxes together. */
 const PROJECT_ATTEMPTS = 50_000;
 const LOOKUPS_PER_MINUTE = 30_000;
+/**
+ * What lookups of one project may take of each minute. One takes microseconds, but the policy decides how many, and
+ * with as many rules as it can have for one name, milliseconds.
+ */
+const LOOKUP_MS_PER_MINUTE = 6_000;
 const TICK_MS = 1000;
-const MAX_COMPILED = 1000;
 const MAX_LISTED_PORTS = 64;
 
 export function openEgress(options: EgressOptions = {}): OpenedEgress {
@@ -134,7 +138,7 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
   const engine: Engine = {
     clock,
     timeouts: { ...DEFAULT_TIMEOUTS, ...options.timeouts },
-    resolver: options.resolver ?? dnsResolver({ clock }),
+    resolver: options.resolver ?? nameResolver({ clock }),
     classify: options.classify ?? addressBook(clock),
     proxy: options.proxy,
     ask: options.ask,
@@ -150,19 +154,8 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
   const sandboxes = new Map<SandboxId, SandboxEgress>();
   const given = new Map<SandboxId, readonly NetworkPolicy[]>();
   const lookups = new Map<SandboxId, Window>();
-  const compiled = new Map<string, Layer>();
+  const compiled = compiledPolicies(options);
   const carriage = projectCarriage(clock);
-
-  /** Layers above sandboxes are shared, and compiled once. */
-  function compile(policy: NetworkPolicy): Layer {
-    const key = JSON.stringify(policy);
-    const known = compiled.get(key);
-    if (known) return known;
-    const layer = compilePolicy(policy, options);
-    compiled.set(key, layer);
-    if (compiled.size > MAX_COMPILED) compiled.delete(compiled.keys().next().value!);
-    return layer;
-  }
 
   const timer = setInterval(() => {
     for (const sandbox of sandboxes.values()) {
@@ -175,8 +168,10 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     const sandbox = sandboxes.get(id);
     if (sandbox) carriage.leave(sandbox.project);
     sandboxes.delete(id);
-    if (peers.remove(id)) recheckAll();
+    const project = peers.projectOf(id);
+    if (peers.remove(id)) recheckPeers(sandboxes, peers, [id], [project]);
     given.delete(id);
+    compiled.keep(id, []);
     lookups.delete(id);
     stages.delete(id);
     for (const connection of [...(sandbox?.connections ?? [])]) connection.cut(denial);
@@ -206,16 +201,11 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
     return undefined;
   }
 
-  /** Members come and go rarely. */
-  function recheckAll(): void {
-    for (const sandbox of sandboxes.values()) sandbox.recheck();
-  }
-
   return {
     certificate: options.authority?.certificate,
     policies: {
       set(id, policies, { project = id } = {}) {
-        const layers = policies.map(compile);
+        const layers = policies.map(compiled.compile);
         let sandbox = sandboxes.get(id);
         if (!sandbox) {
           sandbox = new SandboxEgress(id, carriage.join(project), {
@@ -233,14 +223,16 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
           lookups.set(id, new Window(clock));
         }
         given.set(id, policies);
-        sandbox.setLayers(layers);
+        compiled.keep(id, layers);
+        sandbox.setLayers(layers.map(({ layer }) => layer));
       },
       get: (id) => given.get(id),
       remove: (id) => remove(id, new Denial('no_policy', 'The sandbox is being removed')),
     },
     networks: {
       set(id, member) {
-        if (peers.set(id, member)) recheckAll();
+        const before = peers.projectOf(id);
+        if (peers.set(id, member)) recheckPeers(sandboxes, peers, [id], [before, member.project]);
       },
     },
     projects: carriage,
@@ -279,7 +271,14 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
       const peer = options.peers && peers.find(id, query.name);
       if (peer) return { kind: 'address', ports: await options.peers.ports(peer.id), anyPort: true };
       const name = normalizeName(query.name);
-      return name === undefined ? { kind: 'absent' } : answerLookup(sandbox, name);
+      const spent = carriage.lookups(sandbox.project);
+      if (name === undefined || !spent.add(0, LOOKUP_MS_PER_MINUTE)) return { kind: 'absent' };
+      const begun = performance.now();
+      try {
+        return answerLookup(sandbox, name);
+      } finally {
+        spent.add(performance.now() - begun, undefined);
+      }
     },
     datagrams(id, target, stream) {
       const taken = take(id, stream, checkTarget(target, false));
@@ -319,6 +318,19 @@ export function openEgress(options: EgressOptions = {}): OpenedEgress {
       http2.close();
     },
   };
+}
+
+/** A tenant may change members often: nobody outside of its project is looked at. */
+function recheckPeers(
+  sandboxes: ReadonlyMap<SandboxId, SandboxEgress>,
+  peers: Peers,
+  changed: readonly SandboxId[],
+  projects: readonly (string | undefined)[],
+): void {
+  const ids = new Set(changed);
+  for (const project of projects)
+    if (project !== undefined) for (const id of peers.inProject(project)) ids.add(id);
+  for (const id of ids) sandboxes.get(id)?.recheckPeers();
 }
 
 function answerLookup(sandbox: SandboxEgress, name: string): EgressLookupAnswer {

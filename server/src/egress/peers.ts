@@ -31,6 +31,7 @@ export interface PeerAccess {
 
 export class Peers {
   readonly #members = new Map<SandboxId, Member>();
+  readonly #projects = new Map<string, Set<SandboxId>>();
   /** By project, network and hostname. */
   readonly #names = new Map<string, Map<string, SandboxId>>();
 
@@ -41,6 +42,9 @@ export class Peers {
     this.remove(id);
     if (member.networks.length === 0) return true;
     this.#members.set(id, member);
+    const inProject = this.#projects.get(member.project);
+    if (inProject) inProject.add(id);
+    else this.#projects.set(member.project, new Set([id]));
     for (const network of member.networks) {
       const key = keyOf(member.project, network);
       let names = this.#names.get(key);
@@ -55,6 +59,9 @@ export class Peers {
     const member = this.#members.get(id);
     if (!member) return false;
     this.#members.delete(id);
+    const inProject = this.#projects.get(member.project)!;
+    inProject.delete(id);
+    if (inProject.size === 0) this.#projects.delete(member.project);
     for (const network of member.networks) {
       const key = keyOf(member.project, network);
       const names = this.#names.get(key);
@@ -62,6 +69,15 @@ export class Peers {
       if (names?.size === 0) this.#names.delete(key);
     }
     return true;
+  }
+
+  /** The members of any network of a project. */
+  inProject(project: string): Iterable<SandboxId> {
+    return this.#projects.get(project) ?? [];
+  }
+
+  projectOf(id: SandboxId): string | undefined {
+    return this.#members.get(id)?.project;
   }
 
   /** The peer of a sandbox with this hostname. A sandbox is a peer of itself. */

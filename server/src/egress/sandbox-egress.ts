@@ -12,6 +12,8 @@ import type { Layers } from './policy/decide.ts';
 export interface OpenConnection {
   /** Set for a flow of datagrams. */
   readonly isFlow?: true;
+  /** Set for a connection to a peer, which depends on who is in its network. */
+  readonly isToPeer?: true;
   /** Ends it if the policy, which has just changed, does not allow it any more. */
   recheck(): void;
   /** Ends it if it is idle or too old. */
@@ -117,6 +119,11 @@ export class SandboxEgress {
 
   recheck(): void {
     for (const connection of [...this.connections]) connection.recheck();
+  }
+
+  /** Those that depend on who is in its networks. */
+  recheckPeers(): void {
+    for (const connection of [...this.connections]) if (connection.isToPeer) connection.recheck();
   }
 
   budgetsOf(rules: readonly CompiledRule[]): Budget[] {

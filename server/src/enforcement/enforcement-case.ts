@@ -10,8 +10,8 @@
  * *Concurrency.* One case at a time in one sandbox: a case may end processes, fill the disk and change the policy
  * (`network.during`), and leaves the sandbox usable for the next.
  *
- * *Errors.* A case that rejects is tried once more, and then recorded as `broken` with the message. A program that was ended by what it tried
- * is no error: the next question to the prober starts another.
+ * *Errors.* A case that rejects is tried once more, and then recorded as `broken` with the message. A program
+ * that was ended by what it tried is no error: the next question to the prober starts another.
  *
  * *Cost.* A report has some two hundred cases and should take seconds: a case waits no longer than about two.
  *

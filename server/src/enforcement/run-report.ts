@@ -9,6 +9,7 @@ import { withTimeout } from '../lib/timeout.ts';
 import { CARRIER } from './cases/carrier.ts';
 import { DIRECT } from './cases/direct.ts';
 import { HTTP } from './cases/http.ts';
+import { INSIDE_TLS } from './cases/inside-tls.ts';
 import { KERNEL } from './cases/kernel.ts';
 import { LIMITS } from './cases/limits.ts';
 import { NAMES } from './cases/names.ts';
@@ -24,6 +25,7 @@ export const CASES: readonly EnforcementCase[] = [
   ...DIRECT,
   ...NAMES,
   ...TLS,
+  ...INSIDE_TLS,
   ...HTTP,
   ...SECRETS,
   ...CARRIER,

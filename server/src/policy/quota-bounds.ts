@@ -18,6 +18,8 @@ const BUILT_IN = {
   imageBytes: 32 * GiB,
   logBytes: 20 * GiB,
   buckets: 100,
+  bucketMounts: 64,
+  bucketMountBytes: 16 * GiB,
   webhooks: 20,
   secrets: 1_000,
   secretBytes: 4 * 1024 ** 2,
@@ -31,7 +33,10 @@ const BUILT_IN = {
 
 /** As many as two thousand sandboxes have by default. A sandbox without a limit is refused. */
 const PIDS = 4_194_304;
-/** The share of the disk that the snapshots of one project may take, its images, and its uploads and logs. */
+/**
+ * The share of the disk that the snapshots of one project may take, its images, and its uploads, logs and
+ * unwritten files.
+ */
 const SNAPSHOT_SHARE = 0.5;
 const IMAGE_SHARE = 0.25;
 const OTHER_SHARE = 0.1;
@@ -61,6 +66,7 @@ export function quotaBounds(
     uploadBytes: Math.min(BUILT_IN.uploadBytes, share(OTHER_SHARE)),
     imageBytes: Math.min(BUILT_IN.imageBytes, share(IMAGE_SHARE)),
     logBytes: Math.min(BUILT_IN.logBytes, share(OTHER_SHARE)),
+    bucketMountBytes: Math.min(BUILT_IN.bucketMountBytes, share(OTHER_SHARE)),
   };
   return { defaults: { ...builtIn, ...given.defaults }, maxima: given.maxima ?? {} };
 }

@@ -1,12 +1,10 @@
 import {
   CayError,
   type EgressAttempt,
-  type EgressDenial,
   type NetworkPolicy,
   type SandboxId,
   type SandboxNetwork,
 } from '@cay/sdk/protocol';
-import { Broadcast } from '../../lib/broadcast.ts';
 import { inBackground } from '../../lib/in-background.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
@@ -15,6 +13,8 @@ import { secretsIn } from '../secrets/secrets-in.ts';
 import type { GuestAccess } from '../sandboxes/guest-access.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { openApprovals } from './approvals.ts';
+import { deniedSince } from './denied-since.ts';
+import { openAttemptFeeds } from './attempt-feeds.ts';
 import { openDenialEvents } from './denial-events.ts';
 import { peerAccess } from './peer-access.ts';
 import type { NetworkVerbs } from './network.ts';
@@ -34,7 +34,6 @@ export interface OpenedNetworkVerbs {
   close(): Promise<void>;
 }
 
-const MAX_DENIED = 20;
 /** After these the policy of a sandbox, or its networks, may be another. */
 const CHANGES = new Set(['sandbox.created', 'sandbox.updated', 'sandbox.removed']);
 
@@ -70,7 +69,7 @@ export function openNetworkVerbs({
   /** Whether other servers change the same records. */
   shared: boolean;
 }): OpenedNetworkVerbs {
-  const attempts = new Broadcast<EgressAttempt>();
+  const attempts = openAttemptFeeds();
   const counts: Omit<NetworkCounts, 'overQuota'> = {
     attempts: { allowed: 0, denied: 0, failed: 0 },
     bytes: { in: 0, out: 0 },
@@ -118,16 +117,7 @@ export function openNetworkVerbs({
       })
     : undefined;
 
-  async function show(row: SandboxRow): Promise<SandboxNetwork> {
-    const project = await records.projects.get(row.project);
-    return {
-      policy: shownPolicy(row.network ?? 'none'),
-      template: row.templateNetwork && shownPolicy(row.templateNetwork),
-      project: project?.network ? shownPolicy(project.network) : null,
-      installation: shownPolicy(egress?.maximum ?? 'none'),
-      stats: egress?.engine.stats(row.id) ?? null,
-    };
-  }
+  const show = (row: SandboxRow) => shownNetwork({ egress, records }, row);
 
   async function change(
     principal: Principal,
@@ -167,10 +157,7 @@ export function openNetworkVerbs({
     },
     async follow(principal, ref, { signal }) {
       const { id } = await lookup.find(principal, ref);
-      const all = attempts.subscribe({ ...(signal && { signal }), limit: 1000 });
-      return (async function* () {
-        for await (const attempt of all) if (attempt.sandboxId === id) yield attempt;
-      })();
+      return attempts.follow(id, signal);
     },
     async pending(principal, ref) {
       return approvals.pending((await lookup.find(principal, ref)).id);
@@ -196,19 +183,7 @@ export function openNetworkVerbs({
         ...(verdict === 'allow' && { forMs }),
       });
     },
-    deniedSince(id, sinceMs) {
-      if (!egress?.engine.stats(id)?.denied) return {};
-      const found = new Map<string, EgressDenial>();
-      // The oldest first, as they happened.
-      for (const attempt of egress.engine.attempts(id).toReversed()) {
-        const { name, address, port, reason, suggestion } = attempt;
-        if (attempt.verdict !== 'denied' || Date.parse(attempt.at) < sinceMs) continue;
-        const key = `${name ?? address}:${port}`;
-        if (found.size < MAX_DENIED && !found.has(key))
-          found.set(key, { name, address, port, reason, rule: suggestion });
-      }
-      return found.size > 0 ? { denied: [...found.values()] } : {};
-    },
+    deniedSince: (id, sinceMs) => deniedSince(egress?.engine, id, sinceMs),
   };
 
   return {
@@ -219,5 +194,19 @@ export function openNetworkVerbs({
       attempts.close();
       denials.close();
     },
+  };
+}
+
+async function shownNetwork(
+  { egress, records }: Pick<Core, 'egress' | 'records'>,
+  row: SandboxRow,
+): Promise<SandboxNetwork> {
+  const project = await records.projects.get(row.project);
+  return {
+    policy: shownPolicy(row.network ?? 'none'),
+    template: row.templateNetwork && shownPolicy(row.templateNetwork),
+    project: project?.network ? shownPolicy(project.network) : null,
+    installation: shownPolicy(egress?.maximum ?? 'none'),
+    stats: egress?.engine.stats(row.id) ?? null,
   };
 }

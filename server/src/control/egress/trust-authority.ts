@@ -5,6 +5,7 @@
  * Three files in `/run` and the variables that name them do it (`guest/trust-files.ts`). Instances of the warm pool
  * have the files already.
  */
+import { createHash } from 'node:crypto';
 import type { StartedEgress } from '../../egress/start-egress.ts';
 import type { Guest } from '../../guest/guest.ts';
 import { APT_FILE, AUTHORITY_FILE, BUNDLE_FILE, putTrustFiles } from '../../guest/trust-files.ts';
@@ -34,9 +35,15 @@ const ENV = {
       'AWS_CA_BUNDLE',
       // A configured "cafile" makes npm ignore NODE_EXTRA_CA_CERTS.
       'NPM_CONFIG_CAFILE',
+      'GRPC_DEFAULT_SSL_ROOTS_FILE_PATH',
     ].map((name) => [name, BUNDLE_FILE]),
   ),
 };
+interface Hosts {
+  text: string;
+  digest: string;
+}
+
 /** Starts of sandboxes whose files were looked at. */
 const MAX_KNOWN = 10_000;
 
@@ -51,6 +58,18 @@ export function trustAuthority({
 }): TrustAuthority {
   /** By sandbox: the start that has the files. A start begins with the files of its tree, whatever was before. */
   const known = new Map<string, { start: string; done: Promise<boolean> }>();
+  /** As long as the policy is there that has the targets. */
+  const hosts = new WeakMap<readonly string[], Hosts>();
+
+  /** A policy can name very many, and every command asks: they are put together once, and only a digest is kept. */
+  function hostsOf(targets: readonly string[], key: string): Hosts {
+    const before = hosts.get(targets);
+    if (before) return before;
+    const text = targets.map((target) => `${target} ${key}\n`).join('');
+    const made = { text, digest: createHash('sha256').update(text).digest('base64') };
+    hosts.set(targets, made);
+    return made;
+  }
 
   async function put(guest: Guest, certificate: string, knownHosts: string): Promise<boolean> {
     try {
@@ -66,10 +85,10 @@ export function trustAuthority({
   }
 
   return async (row, guest) => {
-    if (!egress || row.network === null || row.network === 'none') return {};
+    if (!egress || row.network === null) return {};
     const targets = networks.sshTargetsOf(row.id);
-    const knownHosts = targets.map((target) => `${target} ${egress.sshHostKey}\n`).join('');
-    const start = `${row.incarnation}/${row.startedAtMs}/${knownHosts}`;
+    const { text: knownHosts, digest } = hostsOf(targets, egress.sshHostKey);
+    const start = `${row.incarnation}/${row.startedAtMs}/${digest}`;
     let one = known.get(row.id);
     if (one?.start !== start) {
       one = { start, done: put(guest, egress.certificate, knownHosts) };

@@ -29,7 +29,7 @@ export async function resolveTarget(
   sandbox.spendName(name, rules);
   if (engine.proxy?.resolve === 'proxy') return [name];
   try {
-    return await engine.resolver.resolve(name);
+    return await engine.resolver.resolve(name, sandbox.project);
   } catch {
     throw new Denial('resolve', `The name ${name} cannot be resolved`);
   }

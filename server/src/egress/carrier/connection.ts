@@ -36,6 +36,7 @@ import { dial } from './dial.ts';
 import { sshConnection } from './ssh-connection.ts';
 import type { Engine } from './engine.ts';
 import { Holding } from './holding.ts';
+import { refusalOf } from './refusal-of.ts';
 import { suggestedRule } from './suggested-rule.ts';
 
 /** How long bytes that may become a request are held back. Programs that type letter by letter go on after it. */
@@ -62,6 +63,8 @@ export class Connection implements OpenConnection {
   #mode: 'deciding' | 'raw' | 'http' = 'deciding';
   #approved = false;
   #accepted = false;
+  /** Why it is refused, while that is being told. */
+  #refused: Denial | undefined;
   #ended = false;
   #lastActive: number;
 
@@ -110,8 +113,8 @@ export class Connection implements OpenConnection {
       this.#approved = await this.#ask();
       if (this.#ended) return;
       decision = this.#decide();
-      if (!this.#approved || decision.verdict === 'deny') throw this.#refusal(decision);
-    } else if (decision.verdict === 'deny') throw this.#refusal(decision);
+      if (!this.#approved || decision.verdict === 'deny') throw refusalOf(this.#target, decision);
+    } else if (decision.verdict === 'deny') throw refusalOf(this.#target, decision);
     this.#rules = decision.rules;
     this.#attempt!.update({ rule: decision.rule ?? null });
     this.#meter.close();
@@ -129,12 +132,6 @@ export class Connection implements OpenConnection {
     return name === undefined
       ? decideAddress(this.#sandbox.policy, this.#engine.classify(address!), port)
       : decideName(this.#sandbox.policy, name, port);
-  }
-
-  #refusal({ reason = 'no_rule', rule }: Decision): Denial {
-    const what = `${this.#target.name ?? this.#target.address} on port ${this.#target.port}`;
-    const why = rule === undefined ? 'the network policy does not allow it' : `the rule "${rule}" decides it`;
-    return new Denial(reason, `This sandbox may not reach ${what}: ${why}`, rule);
   }
 
   #ask(): Promise<boolean> {
@@ -249,6 +246,8 @@ export class Connection implements OpenConnection {
   async #explain(denial: Denial): Promise<boolean> {
     const { name, port } = this.#target;
     if (this.#ended || name === undefined || (port !== 80 && port !== 443)) return false;
+    this.#refused = denial;
+    this.#attempt?.update({ verdict: 'denied', reason: denial.reason });
     this.#accept();
     const { duplex } = this.#stream;
     const first = await readFirstBytes(duplex, {
@@ -340,7 +339,7 @@ export class Connection implements OpenConnection {
       );
       const decision = this.#decideRequest(head);
       attempt.update({ rule: decision.rule ?? null });
-      if (decision.verdict !== 'allow') throw this.#refusal(decision);
+      if (decision.verdict !== 'allow') throw refusalOf(this.#target, decision);
       for (const budget of this.#sandbox.budgetsOf(decision.rules)) budget.request();
       const brokered = this.#engine.broker({
         method: facts.method,
@@ -469,8 +468,10 @@ export class Connection implements OpenConnection {
     this.#given.abort();
     this.#sandbox.connections.delete(this);
     this.#holding.close();
-    for (const socket of this.#upstream) socket.destroy();
-    this.#finishAttempt(denial);
+    this.#upstream.forEach((socket) => socket.destroy());
+    // A program that leaves before it was decided on, or connected, was not let through.
+    const left = this.#accepted ? undefined : new Denial('closed', 'The program ended its connection');
+    this.#finishAttempt(denial ?? this.#refused ?? left);
     for (const { end } of [...this.#requests])
       end(denial ?? new Denial('closed', 'The program ended its connection'));
     this.#meter.close();

@@ -1,3 +1,4 @@
+import { ClientRequest } from 'node:http';
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { giveBack } from '../../lib/lent-memory.ts';
@@ -13,8 +14,9 @@ export function copy(
   spend: (chunk: Buffer) => number,
   onError: (error: unknown) => void,
 ): void {
-  // Only the operating system has the bytes after a socket. Another stream may pass the same memory on.
-  const last = to instanceof Socket;
+  // Only the operating system has the bytes after a socket, and after a request, which is written to one. Another
+  // stream may pass the same memory on.
+  const last = to instanceof Socket || to instanceof ClientRequest;
   let full = false;
   let waiting = false;
   const resume = () => {

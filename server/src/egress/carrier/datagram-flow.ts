@@ -19,6 +19,7 @@ import { type Direction, Meter } from './budget.ts';
 import { Denial } from './denial.ts';
 import type { Engine } from './engine.ts';
 import { Holding } from './holding.ts';
+import { refusalOf } from './refusal-of.ts';
 import { suggestedRule } from './suggested-rule.ts';
 
 /** Flows of one sandbox at once. The guest ends idle ones before it comes to that. */
@@ -73,7 +74,7 @@ export class DatagramFlow implements OpenConnection {
       this.#holding.open();
       this.#sandbox.connections.add(this);
       const decision = this.#decide();
-      if (decision.verdict !== 'allow') throw this.#refusal(decision);
+      if (decision.verdict !== 'allow') throw refusalOf(this.#target, decision, ' over UDP');
       this.#attempt.update({ rule: decision.rule ?? null });
       this.#openMeter(decision);
       if (this.#engine.proxy)
@@ -90,12 +91,6 @@ export class DatagramFlow implements OpenConnection {
     return name === undefined
       ? decideAddress(policy, this.#engine.classify(address!), port)
       : decideName(policy, name, port);
-  }
-
-  #refusal({ reason = 'no_rule', rule }: Decision): Denial {
-    const what = `${this.#target.name ?? this.#target.address} on port ${this.#target.port} over UDP`;
-    const why = rule === undefined ? 'the network policy does not allow it' : `the rule "${rule}" decides it`;
-    return new Denial(reason, `This sandbox may not reach ${what}: ${why}`, rule);
   }
 
   #openMeter({ rules }: Decision): void {

@@ -1,13 +1,13 @@
 import type { Duplex } from 'node:stream';
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Clock } from '../../lib/clock.ts';
+import type { Resolver } from '../../lib/name-resolver.ts';
 import type { Brokered, BrokeredSecret, BrokerRequest } from '../broker/broker.ts';
 import type { HttpConnection } from '../http/exchange.ts';
 import type { KnownAddress } from '../policy/decide.ts';
 import type { SshProxy } from '../ssh/ssh-proxy.ts';
 import type { Ask } from '../sandbox-egress.ts';
 import type { ClientHello } from '../wire/client-hello.ts';
-import type { Resolver } from './resolve.ts';
 import type { UpstreamProxy } from './upstream-proxy.ts';
 
 export interface EgressTimeouts {

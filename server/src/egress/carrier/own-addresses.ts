@@ -1,8 +1,8 @@
 import { networkInterfaces } from 'node:os';
 import { addressKind } from '../../lib/address-kind.ts';
+import { canonicalAddress } from '../../lib/canonical-address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { KnownAddress } from '../policy/decide.ts';
-import { canonicalAddress } from '../rules/network.ts';
 
 const REFRESH_MS = 5000;
 

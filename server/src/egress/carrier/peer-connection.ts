@@ -23,6 +23,7 @@ export interface PeerTarget {
 }
 
 export class PeerConnection implements OpenConnection {
+  readonly isToPeer = true as const;
   readonly #engine: Engine;
   readonly #sandbox: SandboxEgress;
   readonly #target: PeerTarget;

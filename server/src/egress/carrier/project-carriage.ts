@@ -1,5 +1,6 @@
 /** What the carried connections of each project take, for as long as it has sandboxes. */
 import type { Clock } from '../../lib/clock.ts';
+import { Window } from './budget.ts';
 import { type CarryLimits, ProjectConnections } from './project-connections.ts';
 
 export interface ProjectCarriage {
@@ -7,6 +8,8 @@ export interface ProjectCarriage {
   join(project: string): ProjectConnections;
   /** A sandbox that had joined is gone. */
   leave(one: ProjectConnections): void;
+  /** How long lookups of its sandboxes have taken within the last minute, in milliseconds. */
+  lookups(one: ProjectConnections): Window;
   /** How many have joined. */
   sandboxes(project: string): number;
   limit(project: string, limits: CarryLimits): void;
@@ -21,6 +24,7 @@ const TICK_MS = 250;
 
 export function projectCarriage(clock: Clock): ProjectCarriage {
   const projects = new Map<string, { connections: ProjectConnections; sandboxes: number }>();
+  const lookups = new WeakMap<ProjectConnections, Window>();
   const names = new WeakMap<ProjectConnections, string>();
   const limits = new Map<string, CarryLimits>();
   let refusedBefore = 0;
@@ -36,6 +40,7 @@ export function projectCarriage(clock: Clock): ProjectCarriage {
         );
         projects.set(project, (one = { connections, sandboxes: 0 }));
         names.set(connections, project);
+        lookups.set(connections, new Window(clock));
       }
       one.sandboxes++;
       return one.connections;
@@ -48,6 +53,7 @@ export function projectCarriage(clock: Clock): ProjectCarriage {
       limits.delete(project);
       refusedBefore += connections.refused;
     },
+    lookups: (connections) => lookups.get(connections)!,
     sandboxes: (project) => projects.get(project)?.sandboxes ?? 1,
     limit(project, given) {
       const one = projects.get(project);

@@ -3,6 +3,7 @@ import { createServer as createHttpServer, request as httpRequest } from 'node:h
 import { createServer, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { describe, expect, it } from 'vitest';
+import { keptBytes } from '../../../../test/support/kept-bytes.ts';
 import { type Program, textOf } from '../testing/program.ts';
 import { listen, opened, world } from '../testing/servers.ts';
 
@@ -241,6 +242,45 @@ describe('plain HTTP', () => {
     });
     expect(absent.status).toBe(502);
     expect(absent.body).toContain('cannot be resolved');
+  });
+
+  it.each([
+    ['status 000', 'HTTP/1.1 000 X\r\nContent-Length: 0\r\n\r\n'],
+    ['status 099', 'HTTP/1.1 099 X\r\nContent-Length: 0\r\n\r\n'],
+    ['a control character in its reason', 'HTTP/1.1 200 O\x01K\r\nContent-Length: 0\r\n\r\n'],
+    ['a switch of protocols', 'HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n'],
+  ])('a target that answers with %s is a 502, and nothing is left uncaught', async (_what, text) => {
+    const caught: unknown[] = [];
+    const onCaught = (error: unknown) => caught.push(error);
+    process.on('uncaughtException', onCaught);
+    opened.push(() => process.off('uncaughtException', onCaught));
+    const server = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => socket.end(text));
+    });
+    const port = await listen(server);
+    const { names, connect: dial } = world('public');
+    names.set('web.example.org', ['127.0.0.1']);
+    const program = dial({ name: 'web.example.org', port });
+    const answer = await get(program, { headers: { host: `web.example.org:${port}` } });
+    expect([answer.status, caught]).toEqual([502, []]);
+  });
+
+  it('keeps the beginning of a path in its record, and not all that was sent', async () => {
+    const port = await listen(
+      createHttpServer({ maxHeaderSize: 70_000 }, (_message, response) => void response.end('x')),
+    );
+    const { names, connect: dial } = world('public');
+    names.set('web.example.org', ['127.0.0.1']);
+    const ask = async (count: number) => {
+      for (let index = 0; index < count; index++)
+        await get(dial({ name: 'web.example.org', port }), {
+          path: `/${String(index).padEnd(60_000, 'x')}`,
+          headers: { host: `web.example.org:${port}` },
+        });
+    };
+    await ask(20);
+    expect((await keptBytes(() => ask(100))) / 100).toBeLessThan(30_000);
   });
 
   it('requests under way are cut when the policy changes', async () => {

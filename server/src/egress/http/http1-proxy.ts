@@ -11,6 +11,7 @@ import {
   type ServerResponse,
 } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { giveBack, lend } from '../../lib/lent-memory.ts';
 import { copy } from '../carrier/copy.ts';
 import { Denial } from '../carrier/denial.ts';
 import { collectBody } from './collect-body.ts';
@@ -168,7 +169,12 @@ async function forward(
     reject(new Denial('closed', 'The program ended its connection'));
   });
   outgoing.on('response', (incoming) => {
-    receive(incoming, response, connection, exchange, failed, resolve);
+    try {
+      receive(incoming, response, connection, exchange, failed, resolve);
+    } catch (error) {
+      // Node refuses to write some statuses and reason phrases that it reads.
+      failed(error);
+    }
   });
   sendBody(message, outgoing, body, connection, exchange, failed);
   await promise;
@@ -197,6 +203,7 @@ function sendBody(
     message as unknown as Duplex,
     outgoing as unknown as Duplex,
     (chunk) => {
+      lend(chunk);
       connection.touch();
       return exchange.spend('out', chunk);
     },
@@ -220,12 +227,18 @@ function receive(
   response.sendDate = false;
   response.writeHead(incoming.statusCode ?? 502, incoming.statusMessage, flatten(headers));
   response.flushHeaders();
+  freeWhatIsParsed(incoming);
   incoming.on('error', failed);
   incoming.on('aborted', () => failed(new Error('the target ended its answer early')));
   incoming.on('end', () => {
     const rest = exchange.maskBody(Buffer.alloc(0), true);
-    if (incoming.rawTrailers.length > 0)
-      response.addTrailers(Object.fromEntries(endToEnd(incoming.rawTrailers)));
+    try {
+      if (incoming.rawTrailers.length > 0)
+        response.addTrailers(Object.fromEntries(endToEnd(incoming.rawTrailers)));
+    } catch (error) {
+      failed(error);
+      return;
+    }
     response.end(rest.length > 0 ? rest : undefined, done);
   });
   incoming.on('data', (chunk: Buffer) => {
@@ -237,13 +250,29 @@ function receive(
       failed(error);
       return;
     }
-    const room = response.write(exchange.maskBody(chunk, false));
+    // Nobody else has it. TLS has its copy when it says that it is written; in the clear that says only that it waits
+    // to be sent, and the connection to the guest gives it back.
+    lend(chunk);
+    const written = connection.secure ? () => giveBack(chunk) : undefined;
+    const room = response.write(exchange.maskBody(chunk, false), written);
     if (room && wait <= 0) return;
     incoming.pause();
     const resume = () => (wait > 0 ? setTimeout(() => incoming.resume(), wait).unref() : incoming.resume());
     if (room) resume();
     else response.once('drain', resume);
   });
+}
+
+/** Node's client reads an answer from buffers that it copies bodies out of. They are freed when they are parsed. */
+function freeWhatIsParsed(incoming: IncomingMessage): void {
+  const { socket } = incoming;
+  const parsed = (bytes: Buffer) => {
+    lend(bytes);
+    giveBack(bytes);
+  };
+  // The client listens since before, so it has its turn before this.
+  socket.on('data', parsed);
+  incoming.once('close', () => socket.off('data', parsed));
 }
 
 /** WebSockets and the like: the request is checked as any other, and what follows is copied. */

@@ -9,6 +9,7 @@ import {
   createServer,
   type IncomingHttpHeaders,
   type OutgoingHttpHeaders,
+  type ServerHttp2Session,
   type ServerHttp2Stream,
 } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -47,19 +48,38 @@ export function openHttp2Proxy(): Http2Proxy {
       }),
     );
   });
+
+  /**
+   * Node begins a session inside this call, or none: not for TLS that settled on no protocol, which a program
+   * gets by a second hello that is unlike the first. Nothing may be left waiting then, for the next session may
+   * be another sandbox's.
+   */
+  function sessionOf(stream: Duplex): ServerHttp2Session | undefined {
+    let begun: ServerHttp2Session | undefined;
+    const onSession = (session: ServerHttp2Session) => (begun = session);
+    server.once('session', onSession);
+    try {
+      server.emit('connection', stream);
+    } catch {
+      // The stream has ended.
+    } finally {
+      server.off('session', onSession);
+    }
+    return begun;
+  }
+
   return {
     take(stream, connection) {
       const target = targetOf(connection);
       connections.set(stream, { connection, target });
       stream.once('close', () => target.close());
-      server.once('session', (session) => {
-        session.on('stream', (one, headers, _flags, raw) => {
-          serve(one, headers, raw, connection, target).catch((error: unknown) =>
-            answer(one, connection, asDenial(error), headers.accept),
-          );
-        });
+      const session = sessionOf(stream);
+      if (!session) return void stream.destroy();
+      session.on('stream', (one, headers, _flags, raw) => {
+        serve(one, headers, raw, connection, target).catch((error: unknown) =>
+          answer(one, connection, asDenial(error), headers.accept),
+        );
       });
-      server.emit('connection', stream);
     },
     close: () => server.close(),
   };
@@ -164,19 +184,25 @@ async function forward(
   };
   let trailers: IncomingHttpHeaders | undefined;
   stream.on('trailers', (given) => (trailers = given));
-  outgoing.on('wantTrailers', () => outgoing.sendTrailers(cleanTrailers(trailers)));
+  outgoing.on(
+    'wantTrailers',
+    guarded(() => outgoing.sendTrailers(cleanTrailers(trailers)), failed),
+  );
   outgoing.on('error', failed);
   stream.once('close', () => {
     if (stream.rstCode !== constants.NGHTTP2_NO_ERROR)
       failed(new Denial('closed', 'The program ended its request'));
   });
-  outgoing.on('response', (answered) => {
+  const onResponse = (answered: IncomingHttpHeaders & { ':status'?: number }) => {
     exchange.attempt.update({ status: answered[':status'] ?? null });
     if (stream.destroyed || stream.headersSent) return;
     let last: IncomingHttpHeaders | undefined;
     outgoing.on('trailers', (given) => (last = given));
     stream.respond(maskAll(answered, exchange), { waitForTrailers: true });
-    stream.on('wantTrailers', () => stream.sendTrailers(cleanTrailers(last)));
+    stream.on(
+      'wantTrailers',
+      guarded(() => stream.sendTrailers(cleanTrailers(last)), failed),
+    );
     outgoing.on('data', (chunk: Buffer) => {
       let wait: number;
       try {
@@ -197,11 +223,26 @@ async function forward(
       stream.end(rest.length > 0 ? rest : undefined);
       resolve();
     });
-  });
+  };
+  outgoing.on('response', guarded(onResponse, failed));
   outgoing.once('close', () => reject(new Denial('connect', 'The target ended the request')));
   if (body) outgoing.end(body);
   else if (!stream.readableEnded) copy(stream, outgoing, touching('out'), failed);
   await promise;
+}
+
+/** What Node refuses to pass on, such as an impossible status, ends the one request that it came with. */
+function guarded<Given extends unknown[]>(
+  listener: (...given: Given) => void,
+  failed: (error: unknown) => void,
+): (...given: Given) => void {
+  return (...given) => {
+    try {
+      listener(...given);
+    } catch (error) {
+      failed(error);
+    }
+  };
 }
 
 function pairsOf(raw: readonly string[]): Header[] {

@@ -25,12 +25,12 @@ export function httpConditions(
   if (methods?.has('GET')) methods.add('HEAD');
   const paths = rule.paths?.map(pathPattern);
   const headers = Object.entries(rule.headers ?? {}).map(
-    ([name, glob]) => [name.toLowerCase(), globPattern(glob)] as const,
+    ([name, glob]) => [name.toLowerCase(), glob] as const,
   );
   if (!methods && !paths && headers.length === 0) return undefined;
-  const inPath = (path: string) => paths!.some((pattern) => pattern.test(path));
+  const inPath = (path: string) => paths!.some((pattern) => isCovered(pattern, path));
   const rest = (head: RequestHead) =>
-    headers.every(([name, pattern]) => pattern.test(head.headers.get(name) ?? '\0'));
+    headers.every(([name, glob]) => matchesGlob(glob, head.headers.get(name) ?? '\0'));
   return {
     covers(head) {
       if (methods && !methodsOf(head).every((method) => methods.has(method))) return false;
@@ -70,34 +70,39 @@ export function pathReadings(path: string): string[] | undefined {
   return [...new Set([path, decoded, decoded.replace(/\/{2,}/g, '/')])];
 }
 
-function pathPattern(path: string): { test(path: string): boolean } {
-  const segments = path
-    .replace(/\/+(\*\*)?$/, '')
-    .split('/')
-    .map(globPattern);
-  return {
-    test(text) {
-      const own = text.split('/');
-      return own.length >= segments.length && segments.every((segment, index) => segment.test(own[index]!));
-    },
-  };
+/** Texts alone, because a policy may have very many: what is above the first wildcard, and all of it. */
+interface PathPattern {
+  readonly head: string;
+  /** Absent without wildcards. */
+  readonly glob?: string;
+}
+
+function pathPattern(path: string): PathPattern {
+  const glob = path.replace(/\/+(\*\*)?$/, '');
+  const wild = glob.indexOf('*');
+  return wild === -1 ? { head: glob } : { head: glob.slice(0, wild), glob };
+}
+
+/** Whether a path is the pattern's, or below it. */
+function isCovered({ head, glob }: PathPattern, path: string): boolean {
+  if (!path.startsWith(head)) return false;
+  if (glob === undefined) return path.length === head.length || path[head.length] === '/';
+  const segments = glob.split('/');
+  const own = path.split('/');
+  return own.length >= segments.length && segments.every((segment, at) => matchesGlob(segment, own[at]!));
 }
 
 /** A glob in which `*` is the one wildcard. It takes steps of the lengths' product, whatever is in it. */
-export function globPattern(glob: string): { test(text: string): boolean } {
-  return {
-    test(text) {
-      let [at, inGlob, star, mark] = [0, 0, -1, 0];
-      while (at < text.length) {
-        if (glob[inGlob] === '*') [star, mark] = [inGlob++, at];
-        else if (glob[inGlob] === text[at]) {
-          inGlob++;
-          at++;
-        } else if (star !== -1) [inGlob, at] = [star + 1, ++mark];
-        else return false;
-      }
-      while (glob[inGlob] === '*') inGlob++;
-      return inGlob === glob.length;
-    },
-  };
+function matchesGlob(glob: string, text: string): boolean {
+  let [at, inGlob, star, mark] = [0, 0, -1, 0];
+  while (at < text.length) {
+    if (glob[inGlob] === '*') [star, mark] = [inGlob++, at];
+    else if (glob[inGlob] === text[at]) {
+      inGlob++;
+      at++;
+    } else if (star !== -1) [inGlob, at] = [star + 1, ++mark];
+    else return false;
+  }
+  while (glob[inGlob] === '*') inGlob++;
+  return inGlob === glob.length;
 }

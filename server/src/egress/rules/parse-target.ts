@@ -11,7 +11,8 @@
  * canonical form, which parses to the same target.
  */
 import { CayError } from '@cay/sdk/protocol';
-import { canonicalAddress, isCanonicalNetwork, networkAddress } from './network.ts';
+import { canonicalAddress } from '../../lib/canonical-address.ts';
+import { isCanonicalNetwork, networkAddress } from './network.ts';
 import { parseName } from './parse-name.ts';
 import { ANY_PORT, parsePorts, type Ports, printPorts, samePorts, WEB_PORTS } from './ports.ts';
 

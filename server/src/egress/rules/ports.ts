@@ -41,8 +41,18 @@ export function printPorts(ports: Ports): string {
   return ports.map(([low, high]) => (low === high ? `${low}` : `${low}-${high}`)).join(',');
 }
 
+/** Asked for each rule of a name, of which there may be a thousand with as many ranges as there can be. */
 export function hasPort(ports: Ports, port: number): boolean {
-  return ports.some(([low, high]) => low <= port && port <= high);
+  let from = 0;
+  let to = ports.length;
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    const [low, high] = ports[middle]!;
+    if (port > high) from = middle + 1;
+    else if (port < low) to = middle;
+    else return true;
+  }
+  return false;
 }
 
 export function samePorts(one: Ports, other: Ports): boolean {

@@ -8,6 +8,7 @@ import type { Duplex, Readable, Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Put } from '@cay/sdk/protocol';
 import type { Client, ClientChannel, Connection as InnerSsh, ServerChannel, Session } from 'ssh2';
+import { drained } from '../../lib/drained.ts';
 import { Denial } from '../carrier/denial.ts';
 
 export type SshPut = Extract<Put, { as: 'ssh' }>;
@@ -132,7 +133,7 @@ async function pump(from: Readable, to: Writable, spend: (chunk: Buffer) => numb
   for await (const chunk of from as AsyncIterable<Buffer>) {
     const wait = spend(chunk);
     if (wait > 0) await sleep(wait);
-    if (!to.write(chunk)) await Promise.race([once(to, 'drain'), once(to, 'close')]);
+    if (!to.write(chunk)) await drained(to);
   }
 }
 

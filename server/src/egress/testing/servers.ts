@@ -46,7 +46,10 @@ export async function echoServer(host?: string): Promise<{ port: number; sockets
 }
 
 /** Speaks WebSocket: each message comes back with `echo` before it. */
-export function echoWebSockets(server: HttpsServer, onConnection: (request: IncomingMessage) => void): void {
+export function echoWebSockets(
+  server: HttpServer | HttpsServer,
+  onConnection: (request: IncomingMessage) => void,
+): void {
   new WebSocketServer({ server }).on('connection', (socket, request) => {
     onConnection(request);
     socket.on('message', (data: Buffer) => socket.send(`echo ${data.toString()}`));

@@ -108,6 +108,22 @@ async function get(
   return { status: incoming.statusCode!, headers: incoming.headers, body: await textOf(incoming) };
 }
 
+/** A hello that no server agrees to: it offers TLS 1.3 in nothing but its list of ciphers. */
+function helloWithoutKeys(name: string): Buffer {
+  const u16 = (value: number) => Buffer.from([value >> 8, value & 255]);
+  const sized = (bytes: Buffer) => Buffer.concat([u16(bytes.length), bytes]);
+  const names = sized(Buffer.concat([Buffer.from([0]), sized(Buffer.from(name))]));
+  const body = Buffer.concat([
+    u16(0x0303),
+    Buffer.alloc(33),
+    sized(u16(0x1301)),
+    Buffer.from([1, 0]),
+    sized(Buffer.concat([u16(0), sized(names)])),
+  ]);
+  const hello = Buffer.concat([Buffer.from([1, 0]), u16(body.length), body]);
+  return Buffer.concat([Buffer.from([0x16, 3, 1]), sized(hello)]);
+}
+
 const rule = (port: number, extra: object = {}): NetworkPolicy => ({
   allow: [{ to: `api.example.org:${port}`, paths: ['/ok'], ...extra }],
 });
@@ -227,6 +243,22 @@ describe('TLS that is terminated', () => {
     const program = dial({ name: 'api.example.org', port: 9 });
     program.socket.write('SSH-2.0-x\r\n');
     expect(await program.refused).toMatchObject({ details: { reason: 'ambiguous_request' } });
+  });
+
+  it('a program whose TLS fails at once is recorded, and harms nobody', async () => {
+    const { port } = await site('http/1.1');
+    const made = world(rule(port));
+    for (let tries = 0; tries < 10; tries++) {
+      const program = made.connect({ name: 'api.example.org', port });
+      // It arrives before the server has begun its own TLS, whose session ends in the same moment.
+      program.socket.write(helloWithoutKeys('api.example.org'));
+      program.socket.resume();
+      expect(await program.refused).toMatchObject({ details: { reason: 'tls' } });
+    }
+    expect(made.egress.attempts(made.sandbox)[0]).toMatchObject({ verdict: 'failed', reason: 'tls' });
+    const socket = await secure(made.connect({ name: 'api.example.org', port }));
+    const headers = { host: `api.example.org:${port}` };
+    expect((await get(socket, { path: '/ok', headers })).status).toBe(200);
   });
 
   it('without an authority, conditions on HTTPS fail closed', async () => {

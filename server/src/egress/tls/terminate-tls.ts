@@ -4,7 +4,10 @@
  * what the program offers is what the program gets.
  */
 import type { Duplex } from 'node:stream';
-import { connect, createSecureContext, getCACertificates, TLSSocket } from 'node:tls';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { connect, createSecureContext, getCACertificates, TLSSocket, type SecureContext } from 'node:tls';
+import { lendWrites } from '../../lib/lend-writes.ts';
+import { giveBack } from '../../lib/lent-memory.ts';
 import { Denial } from '../carrier/denial.ts';
 import type { TlsTermination } from '../carrier/engine.ts';
 import type { HttpConnection } from '../http/exchange.ts';
@@ -31,22 +34,33 @@ export function terminateTls({
   http2,
   handshakeMs = 10_000,
 }: TerminationOptions): TlsTermination {
-  // Reading the trust store takes long, so it is read once.
-  const store = [...new Set([...getCACertificates('default'), ...getCACertificates('system'), ...trusted])];
-  const trust = createSecureContext({ ca: store, minVersion: 'TLSv1.2' });
+  let context: SecureContext | undefined;
+  /** Reading the trust store takes 0.1 s, so it is read once, and only by a server that terminates TLS. */
+  function trust(): SecureContext {
+    if (context) return context;
+    const store = [...getCACertificates('default'), ...getCACertificates('system'), ...trusted];
+    context = createSecureContext({ ca: [...new Set(store)], minVersion: 'TLSv1.2' });
+    return context;
+  }
 
   async function begin(raw: Duplex, name: string, protocols: readonly string[]): Promise<TLSSocket> {
     const socket = connect({
       socket: raw,
       servername: name,
-      secureContext: trust,
+      secureContext: trust(),
       ALPNProtocols: [...protocols],
       rejectUnauthorized: true,
     });
+    // It may fail before anybody has a use for it.
+    socket.on('error', () => {});
     await settled(socket, 'secureConnect', handshakeMs, (error) => {
       const why = socket.authorizationError?.toString() ?? error;
       return new Denial('tls', `TLS with ${name} failed: ${why}`);
     });
+    // OpenSSL is still reading when Node says that the handshake is over, and what waited for that runs inside the
+    // call. A session that is destroyed there is freed under it, and the server ends with a segmentation fault.
+    await nextTurn();
+    if (socket.destroyed) throw new Denial('tls', `TLS with ${name} failed: the connection ended`);
     return socket;
   }
 
@@ -58,12 +72,15 @@ export function terminateTls({
       // A denial is explained over HTTP/1 if the program speaks it: its status line has the reason.
       const alone = wanted.includes('http/1.1') ? 'http/1.1' : wanted[0]!;
       const protocol = first?.alpnProtocol || (dial ? 'http/1.1' : alone);
+      lendWrites(stream);
       const inside = new TLSSocket(stream, {
         isServer: true,
         secureContext: authority.contextFor(name),
         ...(hello.protocols.length > 0 && { ALPNProtocols: [protocol] }),
       });
-      inside.on('error', () => stream.destroy());
+      // TLS has its copy by then, and the connection to the guest has lent them.
+      stream.on('data', (bytes: Buffer) => process.nextTick(giveBack, bytes));
+      inside.on('error', () => {});
       const releases = [connection.hold(inside), connection.hold({ readableLength: SESSIONS_BYTES })];
       inside.once('close', () => {
         for (const release of releases) release();

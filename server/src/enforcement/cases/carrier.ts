@@ -5,6 +5,8 @@ import { blocked, broken, type CaseWorld, type EnforcementCase, open, skipped } 
 import { exchange } from './http.ts';
 
 const NAME = 'web.report.example';
+/** Each is a process inside, and sandboxes may have few. */
+const SLOW = 12;
 const NOTHING = 'this server carries nothing out';
 
 /** Says a word, and resolves what comes back, or that nothing does. */
@@ -126,6 +128,31 @@ export const CARRIER: readonly EnforcementCase[] = [
       return world.target.arrivals() > before
         ? open('the target was connected to')
         : blocked(`nothing was passed on (${said.slice(0, 40)})`);
+    },
+  },
+  {
+    id: 'carrier.slow-many',
+    title: 'many requests that never end (slow loris)',
+    async run(world) {
+      if (!world.network) return skipped(NOTHING);
+      const { port } = world.target;
+      const before = world.target.arrivals();
+      const held: Duplex[] = [];
+      for (let at = 0; at < SLOW; at++) {
+        const end = await world.probe.relay('api.report.example', port);
+        if (typeof end === 'string') continue;
+        held.push(end);
+        end.write(`GET /open HTTP/1.1\r\nHost: api.report.example:${port}\r\nX-${at}: `);
+      }
+      const arrived = world.target.arrivals() - before;
+      const began = performance.now();
+      const host = `${NAME}:${port}`;
+      const said = await exchange(world, NAME, [`GET /other HTTP/1.1\r\nHost: ${host}\r\n\r\n`]);
+      const took = Math.round(performance.now() - began);
+      for (const end of held) end.destroy();
+      if (arrived > 0) return open(`the target was connected to ${arrived} times`);
+      if (!said.startsWith('HTTP/1.1 200')) return broken(`others wait for them (${said.slice(0, 40)})`);
+      return blocked(`${held.length} wait, and another is answered in ${took} ms`);
     },
   },
   {

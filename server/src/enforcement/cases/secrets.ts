@@ -1,4 +1,7 @@
-/** What stands for a secret, sent to a name that the secret is not for. It must not arrive, whatever part carries it. */
+/**
+ * What stands for a secret, sent to a name that the secret is not for. It must not arrive, whatever part
+ * carries it.
+ */
 import { blocked, type EnforcementCase, open, skipped } from '../enforcement-case.ts';
 import { exchange } from './http.ts';
 
