@@ -9,6 +9,7 @@
  * refused, also in headers and padding.
  */
 import { CayError } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { createHash } from 'node:crypto';
 import { byteReader, TruncatedError } from '../../lib/byte-reader.ts';
 import { BLOCK, decodeHeader, paddingOf } from '../../lib/tar/header.ts';
@@ -90,7 +91,7 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
     try {
       ({ name, sizeBytes: size } = decodeHeader(bytes, {}));
     } catch (error) {
-      throw damaged((error as Error).message);
+      throw damaged(systemReason(error));
     }
     if (!fileHeader(name, size).equals(bytes)) throw damaged('a header is not as it is written');
     return (ahead = { name, size, bytes });

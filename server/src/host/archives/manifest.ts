@@ -19,6 +19,8 @@ export const ManifestSchema = z
     runtime: z.string().max(64).nullable(),
     /** Whether the tree has all files of a root. Without it, the template shows files of the host beside it. */
     whole: z.literal(true).optional(),
+    /** The tree has the directories that programs write and nothing else: the rest is the template's. */
+    part: z.literal(true).optional(),
     /** Absent where there is none. */
     memory: z
       .object({

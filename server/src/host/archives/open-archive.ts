@@ -1,4 +1,5 @@
 import { CayError } from '@cay/sdk/protocol';
+import { unlessAborted } from '../../lib/timeout.ts';
 import { decompress } from './compression.ts';
 import { damaged, type Digest, type EnvelopeReader, readEnvelope } from './envelope.ts';
 import { type Manifest, ManifestSchema, MAX_MANIFEST_BYTES } from './manifest.ts';
@@ -59,20 +60,18 @@ export async function* abortable(
   source: AsyncIterable<Uint8Array>,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Uint8Array, void, undefined> {
-  const aborted = Promise.withResolvers<never>();
-  aborted.promise.catch(() => {});
-  const onAbort = () => aborted.reject(signal?.reason);
   signal?.throwIfAborted();
-  signal?.addEventListener('abort', onAbort, { once: true });
   const iterator = source[Symbol.asyncIterator]();
   try {
     for (;;) {
-      const next = await Promise.race([iterator.next(), aborted.promise]);
+      const coming = iterator.next();
+      // It may fail when nobody waits for it any more.
+      coming.catch(() => {});
+      const next = await unlessAborted(coming, signal);
       if (next.done) return;
       yield next.value;
     }
   } finally {
-    signal?.removeEventListener('abort', onAbort);
     // A generator that is busy would return only when it is done.
     const returned = Promise.resolve(iterator.return?.()).catch(() => {});
     if (!signal?.aborted) await returned;

@@ -8,8 +8,8 @@ import { abortable, readManifest } from './open-archive.ts';
 import { type Tree, type TreeProcessOptions, unpackTree } from './tree-process.ts';
 
 export interface ReadArchiveOptions extends TreeProcessOptions {
-  /** An empty directory for the tree. */
-  tree: Tree;
+  /** An empty directory for the tree; of a `part`, one that has the files of its template. */
+  tree: Tree | ((manifest: Manifest) => Promise<Tree>);
   /**
    * An empty directory for the files of a memory image. Absent: the archive's memory is checked and dropped.
    */
@@ -47,7 +47,8 @@ export async function readArchive(
   try {
     const manifest = await readManifest(envelope);
     const part = (name: string) => counted(decompress(envelope.part(name), manifest.compression));
-    await unpackTree(options.tree, part('tree'), options);
+    const tree = typeof options.tree === 'function' ? await options.tree(manifest) : options.tree;
+    await unpackTree(tree, part('tree'), options);
     for (const { name, bytes } of manifest.memory?.files ?? []) {
       const length = await save(part(`memory/${name}`), options.imageDir && join(options.imageDir, name));
       if (length !== bytes) throw damaged(`"${name}" has ${length} bytes and not ${bytes}`);

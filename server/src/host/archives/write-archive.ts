@@ -8,7 +8,7 @@ import { type Manifest, ManifestSchema, MAX_MANIFEST_BYTES } from './manifest.ts
 import { packTree, type Tree, type TreeProcessOptions } from './tree-process.ts';
 
 export interface WriteArchiveOptions extends TreeProcessOptions {
-  manifest: Pick<Manifest, 'snapshot' | 'sandbox' | 'spec' | 'runtime' | 'whole'>;
+  manifest: Pick<Manifest, 'snapshot' | 'sandbox' | 'spec' | 'runtime' | 'whole' | 'part'>;
   /** Must not change meanwhile. */
   tree: Tree;
   /** The files of a memory image, and its `compatibility`. */
@@ -43,16 +43,21 @@ export async function* writeArchive(
   yield* writeEnvelope(text, parts(), options.sign);
 }
 
-/** The same of a tree that comes as a tar archive, with names relative to its root. */
+/**
+ * The same of a tree that comes as a tar archive, with names relative to its root: `tree` as it is, or `packed`
+ * by zstd already.
+ */
 export async function* archiveOfTree(
-  options: Pick<WriteArchiveOptions, 'manifest' | 'sign'> & { tree: AsyncIterable<Uint8Array> },
+  options: Pick<WriteArchiveOptions, 'manifest' | 'sign'> &
+    ({ tree: AsyncIterable<Uint8Array> } | { packed: AsyncIterable<Uint8Array> }),
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const text = manifestText({ ...options.manifest, compression: 'zstd' });
-  yield* writeEnvelope(text, [{ name: 'tree', content: compress(options.tree, 'zstd') }], options.sign);
+  const content = 'packed' in options ? options.packed : compress(options.tree, 'zstd');
+  yield* writeEnvelope(text, [{ name: 'tree', content }], options.sign);
 }
 
 function manifestText(given: Omit<Manifest, 'format' | 'version'>): Buffer {
-  const { compression, snapshot, sandbox, spec, runtime, whole, memory } = given;
+  const { compression, snapshot, sandbox, spec, runtime, whole, part, memory } = given;
   const manifest: Manifest = ManifestSchema.parse({
     format: 'cay-snapshot',
     version: 1,
@@ -62,6 +67,7 @@ function manifestText(given: Omit<Manifest, 'format' | 'version'>): Buffer {
     spec,
     runtime,
     ...(whole && { whole }),
+    ...(part && { part }),
     ...(memory && { memory }),
   });
   const text = Buffer.from(`${JSON.stringify(manifest, undefined, 2)}\n`);

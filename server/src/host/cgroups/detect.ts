@@ -37,7 +37,7 @@ export async function detectCgroups({ prefix }: DetectOptions): Promise<Cgroups>
   const v2 = mounts.find((mount) => mount.version === 'v2');
   if (v2 !== undefined) return openV2(v2, prefix);
   throw new CayError('unavailable', 'Cannot limit sandboxes: no cgroup filesystem is mounted', {
-    hint: 'Mount cgroup2 at /sys/fs/cgroup',
+    hint: 'mount cgroup2 at /sys/fs/cgroup',
   });
 }
 
@@ -70,7 +70,7 @@ function openV2(mount: CgroupMount, prefix: string): Cgroups {
   const dir = join(mount.dir, path);
   if (!canMake(dir)) {
     throw new CayError('unavailable', `Cannot limit sandboxes: cgroup "${dir}" cannot be made`, {
-      hint: 'Run as root, or in a service with Delegate=yes',
+      hint: 'run as root, or in a service with Delegate=yes',
     });
   }
   const parts = path.split('/');

@@ -114,6 +114,22 @@ describe.skipIf(!real)(
       await group.remove();
     });
 
+    it('freeze() stops processes that start others all the time, every time', async () => {
+      const group = cgroups.group('forking');
+      await group.create(none);
+      const loop = 'while :; do sleep 0.001; done';
+      const child = inside(group, `echo ready; (${loop}) & (${loop}) & ${loop}`);
+      await firstOutput(child);
+      for (let round = 0; round < 200; round++) {
+        const from = performance.now();
+        await group.freeze();
+        expect(performance.now() - from, `round ${round}`).toBeLessThan(2_000);
+        await group.thaw();
+        await new Promise((resolve) => setTimeout(resolve, 3));
+      }
+      await group.remove();
+    });
+
     it('kill() ends processes that fork without end, and keeps the limits', async () => {
       const group = cgroups.group('forks');
       await group.create({ ...none, pids: 60 });

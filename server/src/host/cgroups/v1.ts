@@ -109,12 +109,20 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
         { kind: 'cgroup', name },
         (cgroup) => `Cannot freeze ${cgroup}: this machine has no freezer`,
       );
-    files.write(freezer, 'freezer.state', state);
-    await files.until(() => files.read(freezer, 'freezer.state').trim() === state, {
-      name,
-      what: (cgroup) => `Changing ${cgroup} to ${state}`,
-      timeoutMs: FREEZE_TIMEOUT_MS,
-    });
+    // Some kernels miss a process that is forked, or goes to sleep, just then: the group stays FREEZING until
+    // the state is written again.
+    const done = () => {
+      files.write(freezer, 'freezer.state', state);
+      return files.read(freezer, 'freezer.state').trim() === state;
+    };
+    const what = (cgroup: string) => `Changing ${cgroup} to ${state}`;
+    try {
+      await files.until(done, { name, what, timeoutMs: FREEZE_TIMEOUT_MS });
+    } catch (error) {
+      // Half frozen is neither: a caller that is refused goes on with processes that run.
+      files.writeIfThere(freezer, 'freezer.state', 'THAWED');
+      throw error;
+    }
   }
 
   return {

@@ -3,6 +3,7 @@ import { createReadStream } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { posix } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import {
   BLOCK,
   decodeHeader,
@@ -36,7 +37,7 @@ export async function openArchiveFile(path: string): Promise<ArchiveFile> {
     return archiveOf(path, await scan(handle));
   } catch (error) {
     if (error instanceof CayError) throw error;
-    throw new CayError('invalid_argument', `Cannot read the archive: ${(error as Error).message}`, {
+    throw new CayError('invalid_argument', `Cannot read the archive: ${systemReason(error)}`, {
       cause: error,
     });
   } finally {

@@ -74,7 +74,7 @@ export async function* decompressed(
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (!code?.startsWith('Z_') && !code?.startsWith('ZSTD_')) throw error;
-    throw new CayError('invalid_argument', `A layer cannot be decompressed (${code})`, { cause: error });
+    throw new CayError('invalid_argument', 'A layer is damaged: it cannot be decompressed', { cause: error });
   }
 }
 

@@ -45,6 +45,7 @@ export async function captureInstance(
   let { frozen } = instance;
   // The processes of gVisor write the image, so they must run.
   if (frozen) await freezeInstance(instance, false);
+  instance.parking?.hold();
   try {
     const resume = await instance.link.quiesce({ drainMs: DRAIN_MS, dialAfterMs: DIAL_AFTER_MS });
     try {
@@ -63,6 +64,7 @@ export async function captureInstance(
     if (!instance.link.current) instance.onLost();
     throw error;
   } finally {
+    instance.parking?.release();
     if (frozen) await freezeInstance(instance, true);
   }
 }
@@ -77,11 +79,3 @@ async function requireSameBuild({ facts, called }: Instance, checkpoints: Checkp
     { hint: 'keep its files alone, or stop and start it', details: { reason: 'checkpoint_mismatch' } },
   );
 }
-
-/**
- * Resolves when everything that was written inside is in the tree on the host.
- *
- * Nothing has to be done for that: processes under runc write to the page cache of the host, and gVisor
- * writes through a host descriptor for each file. The tests of this function check it for every runtime.
- */
-export async function syncInstance(_instance: Instance): Promise<void> {}

@@ -1,3 +1,4 @@
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
@@ -51,6 +52,17 @@ export function bucketsOf(instanceDir: string): string {
   return join(instanceDir, 'buckets');
 }
 
+/** Of all instances. */
+export async function allBucketDirectories(hostDir: string): Promise<string[]> {
+  const instances = join(hostDir, 'instances');
+  const found: string[] = [];
+  for (const instance of await readdir(instances).catch(() => [])) {
+    const buckets = bucketsOf(join(instances, instance));
+    for (const name of await readdir(buckets).catch(() => [])) found.push(join(buckets, name));
+  }
+  return found;
+}
+
 /**
  * The directories of the host that a container gets. Mounts its buckets, which end with `bucketMounts.end`. Rejects
  * `not_found` for a volume or a bucket that is gone.
@@ -58,7 +70,7 @@ export function bucketsOf(instanceDir: string): string {
 export function mountsOf(
   { trees, bucketMounts }: Pick<HostResources, 'trees' | 'bucketMounts'>,
   mounts: readonly InstanceMount[],
-  { dir, hostId }: { dir: string; hostId: number },
+  { dir, hostId, closesLate }: { dir: string; hostId: number; closesLate: boolean },
 ): Promise<ContainerMount[]> {
   return Promise.all(
     mounts.map(async (mount, index): Promise<ContainerMount> => {
@@ -68,7 +80,8 @@ export function mountsOf(
         if (!bucketMounts || sandbox === undefined)
           throw new CayError('unsupported', `Cannot mount bucket "${bucket}": the server opens no buckets`);
         const id = hostId + mount.owner;
-        const facts = { sandbox, bucket, prefix, path: target, readOnly, owner: { uid: id, gid: id } };
+        const owner = { uid: id, gid: id };
+        const facts = { sandbox, bucket, prefix, path: target, readOnly, owner, closesLate };
         const source = await bucketMounts.begin(join(bucketsOf(dir), String(index)), facts);
         return {
           kind: 'directory',

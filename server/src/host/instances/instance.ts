@@ -17,6 +17,7 @@ import { existsSync, rmSync } from 'node:fs';
 import { chown, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, type Limits, type SandboxId } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { z } from 'zod';
 import type { GuardedLimits, GuestClient } from '../../guest/guest-client.ts';
 import { listenForGuest, type GuestListener } from '../../guest/listen-for-guest.ts';
@@ -28,6 +29,7 @@ import { ImageOriginSchema } from '../templates/template.ts';
 import type { HostResources } from '../host-resources.ts';
 import { bucketsOf, InstanceMountSchema, mountsOf } from './instance-mount.ts';
 import { GUEST_FILE, keepGuest } from './kept-guest.ts';
+import { parking, type Parking } from './parking.ts';
 
 const InstanceFactsSchema = z.object({
   name: z.string().regex(/^i-[a-z0-9]{20}$/),
@@ -64,6 +66,8 @@ export interface Instance {
   readonly cgroup: Cgroup;
   readonly runtime: Runtime;
   readonly link: GuestListener;
+  /** Absent where the kernel is that of the machine, or the machine has no freezer. */
+  readonly parking: Parking | undefined;
   /** Limits that the guest enforces, sent with every hello. */
   guarded: GuardedLimits;
   /** Settles when the runtime's command has returned; resources are removed only after that. */
@@ -164,7 +168,11 @@ export async function launchInstance(
       socketDir: run,
       guestBinary: guest,
       binds: facts.binds,
-      mounts: await mountsOf(resources, facts.mounts ?? [], { dir, hostId: ids.hostId }),
+      mounts: await mountsOf(resources, facts.mounts ?? [], {
+        dir,
+        hostId: ids.hostId,
+        closesLate: runtime.isolation === 'kernel',
+      }),
       cgroup,
       hostname: instance.hostname,
       openFiles: facts.openFiles,
@@ -181,7 +189,7 @@ export async function launchInstance(
     if (error instanceof CayError) throw error;
     throw new CayError(
       isDiskFull(error) ? 'resource_exhausted' : 'unavailable',
-      `Cannot start an instance on ${facts.runtime}: ${(error as Error).message}`,
+      `Cannot start an instance on ${facts.runtime}: ${systemReason(error)}`,
       { cause: error },
     );
   }
@@ -224,10 +232,13 @@ export async function adoptInstance(
   if (facts.ids) resources.ranges.keep(paths(resources, facts.name).dir, facts.ids);
   // A server that was killed during a capture has left the instance stopped.
   await runtime.checkpoints?.release(facts.name);
+  const cgroup = resources.cgroups.group(facts.name);
+  const mayPark = runtime.isolation === 'kernel' && resources.cgroups.controllers.freezer;
   const instance: Omit<Instance, 'link'> = {
     facts,
-    cgroup: resources.cgroups.group(facts.name),
+    cgroup,
     runtime,
+    parking: mayPark ? parking(cgroup) : undefined,
     guarded: guardedBy(runtime, limits),
     started: Promise.resolve(),
     frozen: false,
@@ -252,6 +263,7 @@ export async function adoptInstance(
         ? { egress: resources.egress, sandbox: () => instance.sandbox }
         : undefined,
     owner: { uid: owner, gid: owner },
+    onChange: (client) => instance.parking?.watch(client),
     onLost: () => instance.onLost(),
   });
   return Object.assign(instance, { link });
@@ -311,9 +323,13 @@ export async function restoreLimits(
 
 /** Stops all its processes, or continues them. */
 export async function freezeInstance(instance: Instance, frozen: boolean): Promise<void> {
-  if (frozen) instance.frozen = true;
+  if (frozen) {
+    instance.frozen = true;
+    instance.parking?.hold();
+  }
   await (frozen ? instance.cgroup.freeze() : instance.cgroup.thaw());
   instance.frozen = frozen;
+  if (!frozen) instance.parking?.release();
 }
 
 /**
@@ -338,10 +354,12 @@ async function requireRoom(client: GuestClient, memoryBytes: number): Promise<vo
 }
 
 /** Resource use. Where the kernel sees the sandbox as one process, the guest reports what is inside. */
-export async function readInstance({ cgroup, runtime, link, frozen }: Instance): Promise<CgroupReading> {
+export async function readInstance(instance: Instance): Promise<CgroupReading> {
+  const { cgroup, runtime, link, frozen, parking } = instance;
   const reading = await cgroup.read();
   if (!runtime.guestGuards || frozen) return reading;
-  const inside = await (await link.ready({ timeoutMs: GUARD_TIMEOUT_MS })).stats();
+  const inside =
+    parking?.parked ?? (await (await link.ready({ timeoutMs: GUARD_TIMEOUT_MS })).stats({ aside: true }));
   return { ...reading, pids: inside.processes, oomKills: reading.oomKills + inside.oomKills };
 }
 

@@ -1,5 +1,6 @@
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { systemReason } from '@cay/sdk/system-error';
 import { RunError, run } from '../../lib/run.ts';
 import { lastWords } from '../runtimes/runtime-log.ts';
 import type { Snapshotter } from '../snapshots/snapshotter.ts';
@@ -32,7 +33,7 @@ export async function probeShift(
     return { works: true };
   } catch (error) {
     const words = error instanceof RunError ? lastWords(await readFile(log, 'utf8').catch(() => '')) : '';
-    return { works: false, reason: words || (error as Error).message };
+    return { works: false, reason: words || systemReason(error) };
   } finally {
     await trees.remove(TREE).catch(() => {});
     await rm(dir, { recursive: true, force: true });

@@ -5,7 +5,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { syncInstance } from './capture.ts';
 import { destroyInstance, type Instance } from './instance.ts';
 import {
   instanceResources,
@@ -58,7 +57,6 @@ for (const name of ['runc', 'runsc'] as const) {
       it('are in the tree, and in a copy of it', async () => {
         await instance.link.guest.exec(request('', { shell: undefined, argv: ['python3', '-c', WRITER] }));
         await expect.poll(() => run(instance, 'ls /root/ready'), { timeout: 20_000 }).toBe('/root/ready');
-        await syncInstance(instance);
         await at.resources.trees.commit('copy', instance.facts.tree);
         for (const tree of [instance.facts.tree, (await at.plan('copy')).tree]) {
           const root = await at.resources.trees.path(tree);

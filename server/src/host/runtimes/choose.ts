@@ -23,7 +23,7 @@ export async function chooseRuntime(runtimes: readonly Runtime[], name?: string)
     'unavailable',
     `No runtime works on this machine${reasons.length === 0 ? '' : `: ${reasons.join('; ')}`}`,
     {
-      hint: 'Install runsc (gVisor), crun or runc',
+      hint: 'install runsc (gVisor), crun or runc',
     },
   );
 }

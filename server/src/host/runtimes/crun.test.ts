@@ -10,7 +10,7 @@ await runtimeSuite('crun', crunRuntime);
 
 describe('A runtime whose program is missing', () => {
   const ids = { hostId: 1_000_000, size: 65_536 };
-  const hint = expect.stringContaining('Install crun');
+  const hint = expect.stringContaining('install crun');
 
   it('is unavailable with a reason and a hint, and so is starting with it, which leaves nothing', async () => {
     const dir = mkdtempSync(join(tmpdir(), 'cay-crun-'));

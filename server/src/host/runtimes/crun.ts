@@ -17,7 +17,7 @@ export function crunRuntime(options: OciOptions): Runtime {
       bundle: { sharesKernel: true, seccomp: seccompProfile({ redirects: options.egress }) },
       flags: ['--cgroup-manager', 'cgroupfs'],
       flagsWithoutCgroup: [],
-      hint: 'Install crun 1.8 or newer on a machine with cgroups version 2',
+      hint: 'install crun 1.8 or newer on a machine with cgroups version 2',
       stateFiles: (root, name) => [join(root, name)],
       recorded: (root, name) => {
         try {

@@ -3,11 +3,12 @@
  * that `scripts/build-runsc` has built. A version that does not tell its date is not used by itself.
  */
 import { spawnSync } from 'node:child_process';
-import { accessSync, constants, readdirSync, realpathSync } from 'node:fs';
+import { readdirSync, realpathSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { parseVersion } from './parse-version.ts';
+import { isExecutable } from '../../lib/is-executable.ts';
 
 /** The first with the systrap platform as its default. Before, only ptrace works without virtualisation. */
 export const OLDEST_RUNSC = 20230621;
@@ -79,7 +80,7 @@ function newest(candidates: string[]): string {
   return dated[0]?.path ?? candidates[0]!;
 }
 
-function versionOf(path: string): string {
+export function versionOf(path: string): string {
   const { status, stdout } = spawnSync(path, ['--version'], {
     encoding: 'utf8',
     timeout: VERSION_TIMEOUT_MS,
@@ -92,13 +93,4 @@ function versionOf(path: string): string {
 export function runscDate(version: string): number | undefined {
   const date = /20\d{6}/.exec(version)?.[0];
   return date === undefined ? undefined : Number(date);
-}
-
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
 }

@@ -10,16 +10,17 @@ import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { access, constants, readdir } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { isAlive } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
-import { resourceError } from '../resource-error.ts';
 import type { Bundled, BundleTraits } from './bundle.ts';
 import { ociLauncher, START_TIMEOUT_MS } from './oci-launcher.ts';
 import { parseVersion } from './parse-version.ts';
 import { probeContainer } from './probe-container.ts';
 import { requireReadableAccounts } from './readable-accounts.ts';
 import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
+import { requireNotRunning } from './require-not-running.ts';
 
 export interface OciOptions {
   /** State of containers is kept below it, in a directory with the runtime's name. */
@@ -95,13 +96,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   const runVerb = ['run', ...(traits.bundle.sharesKernel ? ['--no-new-keyring'] : [])];
 
   async function start(container: Container, verb: string[]): Promise<void> {
-    if ((await status(container.name)) === 'running') {
-      throw resourceError(
-        'already_exists',
-        { kind: 'container', name: container.name },
-        (named) => `Cannot start ${named}: it is running`,
-      );
-    }
+    requireNotRunning(container.name, await status(container.name));
     mkdirSync(root, { recursive: true });
     // State of a container that ended by itself, or with the machine.
     await forget(container.name);
@@ -121,7 +116,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
       await run(binary, ['--root', root, ...(await launcher.flags()), ...verb], { keepBytes: 4_096 });
     } catch (error) {
       const words = error instanceof RunError ? error.stderr.trim() : '';
-      throw new Error(words || (error as Error).message, { cause: error });
+      throw new Error(words || systemReason(error), { cause: error });
     }
   }
 
@@ -168,7 +163,7 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
       const words = error instanceof CayError ? error.details['words'] : undefined;
       return {
         available: false,
-        reason: typeof words === 'string' ? words : (error as Error).message,
+        reason: typeof words === 'string' ? words : systemReason(error),
         hint: traits.hint,
       };
     }

@@ -12,11 +12,13 @@ import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, write
 import { readdir } from 'node:fs/promises';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
+import { systemReason } from '@cay/sdk/system-error';
 import { isAlive, processStat } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
 import { GUEST_PATH, OOM_SCORE, SOCKET_DIR } from './bundle.ts';
 import type { Container, Runtime, RuntimeProbe } from './runtime.ts';
 import { resourceError } from '../resource-error.ts';
+import { requireNotRunning } from './require-not-running.ts';
 
 export interface ProcessOptions {
   stateDir: string;
@@ -57,13 +59,7 @@ export function processRuntime({ stateDir }: ProcessOptions): Runtime {
     guestGuards: false,
     probe: () => (probed ??= probeOnce()),
     start: async (container) => {
-      if ((await status(container.name)) === 'running') {
-        throw resourceError(
-          'already_exists',
-          { kind: 'container', name: container.name },
-          (named) => `Cannot start ${named}: it is running`,
-        );
-      }
+      requireNotRunning(container.name, await status(container.name));
       mkdirSync(root, { recursive: true });
       try {
         const pid = await launch(container);
@@ -105,7 +101,7 @@ async function launch(container: Container): Promise<number> {
   });
   closeSync(fd);
   let ended: string | undefined;
-  child.on('error', (error) => (ended = error.message));
+  child.on('error', (error) => (ended = systemReason(error)));
   child.on('exit', (code, signal) => (ended = signal ?? `exit code ${code}`));
   child.unref();
   const pid = await poll(

@@ -17,7 +17,7 @@ export function runcRuntime(options: OciOptions): Runtime {
       bundle: { sharesKernel: true, seccomp: seccompProfile({ redirects: options.egress }) },
       flags: [],
       flagsWithoutCgroup: [],
-      hint: 'Install runc 1.1 or newer',
+      hint: 'install runc 1.1 or newer',
       stateFiles: (root, name) => [join(root, name)],
       recorded: (root, name) => {
         try {

@@ -2,9 +2,9 @@
  * Memory images of gVisor.
  *
  * Everything inside is stopped first, by a call to the sandbox's control socket, then another call, or `runsc
- * checkpoint`, writes the image. That stops and continues the sandbox by itself, but stops are counted: ours outlasts it,
- * and holds while the files are copied. What has been written is in the tree by then, because gVisor writes
- * through to the host's files.
+ * checkpoint`, writes the image. That stops and continues the sandbox by itself, but stops are counted: ours
+ * outlasts it, and holds while the files are copied. What has been written is in the tree by then, because
+ * gVisor writes through to the host's files.
  *
  * To continue a sandbox that is not stopped ends it. So an empty file beside the state says by its name
  * whether it is: `stopped`, or `unsure` around the calls, and then whether something can be run in it tells.

@@ -33,7 +33,7 @@ export function runscRuntime(options: OciOptions): Runtime {
       // restored container has other ids and another hostname than the captured one: that is ours to decide.
       flagsIfKnown: ['--gofer-network-namespace=new', '--restore-spec-validation=ignore'],
       flagsWithoutCgroup: ['--ignore-cgroups'],
-      hint: 'Install runsc (gVisor) 20230621 or newer',
+      hint: 'install runsc (gVisor) 20230621 or newer',
       checkVersion: (version) => {
         const date = runscDate(version);
         return date !== undefined && date < OLDEST_RUNSC ? `"${version}" has no systrap platform` : undefined;

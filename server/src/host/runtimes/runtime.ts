@@ -73,8 +73,8 @@ export type ContainerStatus = 'running' | 'stopped' | 'absent';
  * **Concurrency.** Verbs on different containers run at once. The caller serialises the verbs on one
  * container, except `status`, which may run at any time. `status` during `capture` resolves `running`.
  *
- * **Network.** A container has a loopback interface and nothing else (`process` shares the host's network). The guest reaches the server through
- * the socket in `socketDir`.
+ * **Network.** A container has a loopback interface and nothing else (`process` shares the host's network).
+ * The guest reaches the server through the socket in `socketDir`.
  *
  * **Crashes.** `start` that was killed may leave a container; `remove` of its name removes it. `remove` may
  * be repeated, and needs no guest.

@@ -27,6 +27,7 @@ export interface Seccomp {
 
 const EPERM = 1;
 const ENOSYS = 38;
+const EPROTONOSUPPORT = 93;
 const EAFNOSUPPORT = 97;
 
 const words = (text: string) => text.trim().split(/\s+/);
@@ -89,6 +90,8 @@ const INTERNET_PROTOCOLS = [1, 6, 17, 58, 262];
  * which there are none.
  */
 const NETLINK_PROTOCOLS = [0, 4, 15];
+/** The log of the kernel's audit. Programs that use PAM fail unless they read that the kernel has none. */
+const NETLINK_AUDIT = 9;
 /**
  * Packet rules. The guest needs them once, before it runs anything, and then refuses them to itself and
  * everything that it starts.
@@ -169,6 +172,12 @@ function socketRules(netlink: readonly number[]): SeccompRule[] {
     allow(family(AF_UNIX)),
     ...internet,
     ...netlink.map((number) => allow(family(AF_NETLINK), protocol(number))),
+    {
+      names: ['socket'],
+      action: 'SCMP_ACT_ERRNO',
+      errnoRet: EPROTONOSUPPORT,
+      args: [family(AF_NETLINK), protocol(NETLINK_AUDIT)],
+    },
     refuse('socket', AF_NETLINK, 'SCMP_CMP_GT'),
     // Pairs exist in that family alone.
     allowValue('socketpair', AF_UNIX),

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { CayError } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { RunError, run } from '../../lib/run.ts';
 import { endFirst } from '../end-first.ts';
 
@@ -78,7 +79,7 @@ export async function* output(
     if (words.length < 500) words += chunk.toString();
   });
   const ended = new Promise<string | undefined>((resolve) => {
-    child.on('error', (error) => resolve(error.message));
+    child.on('error', (error) => resolve(systemReason(error)));
     child.on('close', (code) => resolve(code === 0 ? undefined : words.trim() || `exit code ${code}`));
   });
   const stop = (): void => void child.kill('SIGKILL');

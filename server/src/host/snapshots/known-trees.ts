@@ -159,7 +159,7 @@ export async function openKnownTrees({ driver, records, onStep }: KnownTreesOpti
 export function checkName(name: string): void {
   if (typeof name !== 'string' || !NAME.test(name)) {
     throw new CayError('invalid_argument', `Not a name for a tree: "${String(name).slice(0, 80)}"`, {
-      hint: 'Use 1 to 64 of the characters a-z, 0-9, "_" and "-"',
+      hint: 'use 1 to 64 of the characters a-z, 0-9, "_" and "-"',
     });
   }
 }

@@ -1,5 +1,6 @@
 import { mkdir, readdir } from 'node:fs/promises';
 import { CayError, isCayError } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { isBtrfs, openBtrfs } from './btrfs.ts';
 import { openOverlay } from './overlay.ts';
 import type { Snapshotter } from './snapshotter.ts';
@@ -36,7 +37,7 @@ export async function openSnapshotter(options: OpenSnapshotterOptions): Promise<
   if (name !== undefined) {
     if (!isName(name)) {
       throw new CayError('unsupported', `No snapshotter "${name}"`, {
-        hint: `There are ${SNAPSHOTTER_NAMES.join(', ')}`,
+        hint: `there are ${SNAPSHOTTER_NAMES.join(', ')}`,
       });
     }
     return asked(name, drivers[name]);
@@ -50,14 +51,14 @@ export async function openSnapshotter(options: OpenSnapshotterOptions): Promise<
     try {
       return await drivers[candidate]();
     } catch (error) {
-      reasons[candidate] = error instanceof Error ? error.message : String(error);
+      reasons[candidate] = systemReason(error);
       // If the disk has this filesystem and the driver still fails, another driver would only hide the fault.
       if (await LIES_ON[candidate](dir)) throw error;
     }
   }
   throw new CayError('failed_precondition', `No snapshotter works in "${dir}"`, {
     details: { reasons },
-    hint: `Run as root, and install btrfs-progs (${Object.values(reasons).join('; ')})`,
+    hint: `run as root, and install btrfs-progs (${Object.values(reasons).join('; ')})`,
   });
 }
 
@@ -75,7 +76,7 @@ async function asked(name: string, open: () => Promise<Snapshotter>): Promise<Sn
   try {
     return await open();
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = systemReason(error);
     if (isCayError(error) && error.code !== 'internal') throw error;
     throw new CayError('failed_precondition', `Cannot open snapshotter "${name}": ${reason}`, {
       cause: error,

@@ -18,11 +18,11 @@ import { compareTrees } from './compare/compare-trees.ts';
 import { openForest } from './forest.ts';
 import type { StepHook } from './known-trees.ts';
 import type { TreeDriver } from './tree-driver.ts';
+import { FEATURES, overlayMounts } from './overlay-mounts.ts';
 import { diskSpace, isMountPoint } from './mounts.ts';
-import { openRecords, type TreeRecord } from './records.ts';
+import { openRecords } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
-import { resourceError } from '../resource-error.ts';
 
 export interface OverlayOptions {
   dir: string;
@@ -38,12 +38,6 @@ export interface OverlaySnapshotter extends Snapshotter {
 
 /** The names of all layers must fit in one page (4096 bytes): 32 names of 64 characters do. */
 const MAX_LAYERS = 32;
-
-/**
- * `nosuid` and `nodev`: files of a sandbox must not act as programs or devices on the host. `redirect_dir`
- * allows renaming a directory of a lower layer; the other options keep a layer usable below any other.
- */
-const FEATURES = 'nosuid,nodev,redirect_dir=on,index=off,metacopy=off';
 
 export async function openOverlay(options: OverlayOptions): Promise<OverlaySnapshotter> {
   const { onStep, maxLayers = MAX_LAYERS } = options;
@@ -63,46 +57,14 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     await chmod(path, 0o700);
   }
   const at = (name: string): string => join(treesDir, name);
+  const { chain, mount, unmount } = overlayMounts({
+    treesDir,
+    mountsDir,
+    recordOf: (name) => forest.record(name),
+  });
   /** Directories being deleted: `remove` does not wait for each of their files. */
   const deletions = new Set<Promise<void>>();
   let discarded = 0;
-
-  /** Layers below a tree, the nearest first. */
-  function chain(parent: string | undefined): string[] {
-    const layers: string[] = [];
-    for (let name = parent; name !== undefined;) {
-      layers.push(name);
-      const record: TreeRecord | undefined = forest.record(name);
-      if (!record)
-        throw resourceError(
-          'internal',
-          { kind: 'tree', name: parent! },
-          (tree) => `Cannot stack ${tree}: its layer "${name}" is missing`,
-        );
-      name = record.flat ? undefined : record.parent;
-    }
-    return layers;
-  }
-
-  /** Mounts a whole tree and resolves with the mount point. */
-  async function mount(name: string, { kind, parent }: TreeRecord): Promise<string> {
-    const target = join(mountsDir, name);
-    await mkdir(target, { recursive: true });
-    if (await isMountPoint(target)) return target;
-    // Overlayfs needs at least one layer below a writable one, and two if all are read-only.
-    const layers = [...chain(kind === 'committed' ? name : parent).map((layer) => `${layer}/fs`), '../empty'];
-    const upper = kind === 'committed' ? 'ro' : `upperdir=${name}/fs,workdir=${name}/work`;
-    // Relative to the directory of trees, so that its path does not count for each layer.
-    const data = `lowerdir=${layers.join(':')},${upper},${FEATURES}`;
-    await command(['mount', '-t', 'overlay', '-o', data, 'overlay', target], { cwd: treesDir });
-    return target;
-  }
-
-  async function unmount(key: string): Promise<void> {
-    const target = join(mountsDir, key);
-    while (await isMountPoint(target)) await command(['umount', target]);
-    await rmdir(target).catch(() => {});
-  }
 
   function discard(path: string): void {
     const deletion = rm(path, { recursive: true, force: true }).catch(() => {});
@@ -236,7 +198,7 @@ async function probe(dir: string): Promise<void> {
       'failed_precondition',
       `Cannot use overlay in "${dir}": ${stderr.trim().slice(0, 300)}`,
       {
-        hint: 'It needs root and a disk that is no overlay itself',
+        hint: 'it needs root and a disk that is no overlay itself',
       },
     );
   }

@@ -1,12 +1,12 @@
 /** The operations of a Snapshotter on datasets and snapshots of ZFS; `zfs.ts` says how they are named. */
-import { rmdir, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { stat } from 'node:fs/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { command } from './command.ts';
 import { compareTrees } from './compare/compare-trees.ts';
 import { listDatasets, listSnapshots, markGone, readProperties, tryZfs, whenFree, zfs } from './datasets.ts';
 import type { StepHook } from './known-trees.ts';
 import { isMountPoint } from './mounts.ts';
+import { isThere, zfsMounts } from './zfs-mounts.ts';
 import type { TreeRecord } from './records.ts';
 import type { TreeDriver } from './tree-driver.ts';
 
@@ -27,6 +27,7 @@ export interface ZfsDriverOptions {
 }
 
 export function zfsDriver({ base, home, coarse, onStep }: ZfsDriverOptions): ZfsDriver {
+  const { at, viewOf, mount, unmount, dropView } = zfsMounts(base, home);
   const step = async (name: string): Promise<void> => onStep?.(name);
   /** Datasets of active trees by key, and of committed ones by name. */
   const heads = new Map<string, string>();
@@ -34,30 +35,9 @@ export function zfsDriver({ base, home, coarse, onStep }: ZfsDriverOptions): Zfs
   const gone = new Set<string>();
   let next = 0;
 
-  const at = (dataset: string): string => join(home, dataset.slice(base.length + 1));
-  const viewOf = (name: string): string => `${base}/v-${name}`;
   const snapshotOf = (name: string): string => `${commits.get(name)}@c-${name}`;
   const limitOf = ({ quotaBytes, baseBytes = 0 }: TreeRecord): string =>
     quotaBytes === undefined || quotaBytes === null ? 'none' : String(quotaBytes + baseBytes);
-
-  async function mount(dataset: string): Promise<string> {
-    const path = at(dataset);
-    if (await isMountPoint(path)) return path;
-    const { exitCode } = await tryZfs('mount', dataset);
-    if (exitCode !== 0 && !(await isMountPoint(path))) await whenFree('mount', dataset);
-    return path;
-  }
-
-  async function unmount(dataset: string): Promise<void> {
-    if (await isMountPoint(at(dataset))) await zfs('unmount', dataset);
-    await rmdir(at(dataset)).catch(() => {});
-  }
-
-  async function dropView(name: string): Promise<void> {
-    if (!(await isThere(viewOf(name)))) return;
-    await unmount(viewOf(name));
-    await whenFree('destroy', viewOf(name));
-  }
 
   /**
    * Frees what a removed dataset holds beyond its snapshots, and destroys the dataset with the last of them.
@@ -207,8 +187,4 @@ export function zfsDriver({ base, home, coarse, onStep }: ZfsDriverOptions): Zfs
     },
   };
   return driver;
-}
-
-async function isThere(dataset: string): Promise<boolean> {
-  return (await tryZfs('list', '-H', '-o', 'name', dataset)).exitCode === 0;
 }

@@ -94,7 +94,7 @@ async function openBase(dir: string, home: string, given: string | undefined): P
       'failed_precondition',
       `Cannot use ZFS in "${dir}": the folder is on "${mount?.type ?? 'nothing'}"`,
       {
-        hint: 'Name a dataset, or put the folder on one',
+        hint: 'name a dataset, or put the folder on one',
       },
     );
   }

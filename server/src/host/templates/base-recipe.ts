@@ -7,6 +7,7 @@ export const TOP_LEVEL = ['usr', 'bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32
 export const DIRECTORIES: readonly (readonly [string, number])[] = [
   ['dev', 0o755],
   ['etc', 0o755],
+  ['etc/pam.d', 0o755],
   ['etc/profile.d', 0o755],
   ['home', 0o755],
   ['home/user', 0o755],
@@ -34,6 +35,15 @@ export const LINKS: readonly (readonly [string, string])[] = [
 ];
 
 const lines = (...text: string[]) => `${text.join('\n')}\n`;
+
+/** Root may become anybody, and nobody else may: no user has a password. */
+const FROM_ROOT = lines(
+  'auth sufficient pam_rootok.so',
+  'auth required pam_deny.so',
+  'account sufficient pam_rootok.so',
+  'account required pam_deny.so',
+  'session required pam_permit.so',
+);
 
 export const ETC_FILES: Readonly<Record<string, string>> = {
   passwd: lines(
@@ -66,6 +76,13 @@ export const ETC_FILES: Readonly<Record<string, string>> = {
     'user:x:1000:',
     'nogroup:x:65534:',
   ),
+  'pam.d/other': lines(
+    ...['auth', 'account', 'password', 'session'].map((type) => `${type} required pam_deny.so`),
+  ),
+  'pam.d/runuser': FROM_ROOT,
+  'pam.d/runuser-l': FROM_ROOT,
+  'pam.d/su': FROM_ROOT,
+  'pam.d/su-l': FROM_ROOT,
   hostname: lines('localhost'),
   hosts: lines('127.0.0.1\tlocalhost', '::1\tlocalhost ip6-localhost ip6-loopback'),
   'host.conf': lines('multi on'),
@@ -79,6 +96,8 @@ export const ETC_FILES: Readonly<Record<string, string>> = {
   ),
   'resolv.conf': lines(`nameserver ${NAME_SERVER}`),
   shells: lines('/bin/sh', '/bin/bash'),
+  // Debian's Python refuses packages beside its own. `/usr` is read-only here, so pip installs for the user.
+  'pip.conf': lines('[global]', 'break-system-packages = true'),
   environment: '',
   fstab: '',
   profile: lines(

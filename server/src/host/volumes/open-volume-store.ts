@@ -1,12 +1,11 @@
-import { chmod, chown } from 'node:fs/promises';
 import { CayError, isCayError, type VolumeId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { randomName } from '../../lib/random-name.ts';
 import { packTree, unpackTree } from '../archives/tree-process.ts';
 import type { IdMapping } from '../runtimes/runtime.ts';
-import { USER } from '../sandbox-user.ts';
 import type { Snapshotter } from '../snapshots/snapshotter.ts';
+import { volumeTrees } from './volume-trees.ts';
 import { openVolumeRecords, type VolumeRecord } from './volume-record.ts';
 import type { HostVolume, VolumeStore, VolumeWish } from './volume.ts';
 
@@ -27,17 +26,13 @@ export const VOLUME_FAULTS = [
   'volume.remove.gone',
 ] as const;
 
-/** Every user of a sandbox may write to a new volume: who mounts it decides. */
-const ROOT_MODE = 0o777;
-/** Below this a filesystem has no room for its own records. */
-const LEAST_BYTES = 4 * 1024 * 1024;
-
 const newTree = () => `v-${randomName(20)}`;
 export const isVolumeTree = (name: string) => name.startsWith('v-');
 
 export async function openVolumeStore(options: VolumeStoreOptions): Promise<VolumeStore> {
   const { trees, ids, guestBinary, onError = () => {} } = options;
   const records = await openVolumeRecords(options.dir);
+  const { requireMakeable, make, used } = volumeTrees({ trees, ids });
   const queue = new KeyedQueue<VolumeId>();
   /** Trees that are being made or read, which no record may name yet. */
   const held = new Set<string>();
@@ -74,64 +69,6 @@ export async function openVolumeStore(options: VolumeStoreOptions): Promise<Volu
     await records.delete(record.id);
   }
 
-  async function used({ tree, readOnly, baseBytes }: VolumeRecord): Promise<number | null> {
-    if (readOnly) return baseBytes;
-    const written = await trees.written(tree);
-    return written === undefined || baseBytes === null ? null : baseBytes + written;
-  }
-
-  /** What may be written beyond what it begins with. */
-  function quotaOf(sizeBytes: number | null, beginsWith: number): number | null | undefined {
-    if (!trees.capabilities.quota) return undefined;
-    if (sizeBytes === null) return null;
-    if (sizeBytes - beginsWith >= LEAST_BYTES) return sizeBytes - beginsWith;
-    throw new CayError(
-      'failed_precondition',
-      `Cannot make a volume of ${sizeBytes} bytes: what it begins with takes ${beginsWith}`,
-      { hint: `ask for ${beginsWith + LEAST_BYTES} bytes or more` },
-    );
-  }
-
-  async function make(record: VolumeRecord, source: VolumeRecord | undefined): Promise<VolumeRecord> {
-    const { tree, base, readOnly, sizeBytes } = record;
-    if (!source) {
-      const path = await trees.prepare(tree, withQuota(quotaOf(sizeBytes, 0)));
-      await chown(path, ids.hostId + USER.uid, ids.hostId + USER.gid);
-      await chmod(path, ROOT_MODE);
-      return record;
-    }
-    if (readOnly) {
-      await trees.commit(tree, source.tree);
-      return { ...record, baseBytes: await used(source) };
-    }
-    if (base !== undefined) await trees.commit(base, source.tree);
-    // After the commit, when the count is up to date.
-    const baseBytes = await used(source);
-    await trees.prepare(tree, {
-      parent: base ?? source.tree,
-      ...withQuota(quotaOf(sizeBytes, baseBytes ?? 0)),
-    });
-    return { ...record, baseBytes };
-  }
-
-  function check(id: VolumeId, { sizeBytes, from, readOnly = false }: VolumeWish): VolumeRecord | undefined {
-    if (sizeBytes !== null && !trees.capabilities.quota)
-      throw new CayError(
-        'unsupported',
-        `Cannot enforce the size of a volume: the ${trees.name} storage has no quota`,
-        { hint: 'set "sizeBytes" to null' },
-      );
-    if (readOnly && from === undefined)
-      throw new CayError('invalid_argument', `Cannot make volume "${id}" read-only: it would stay empty`);
-    if (from === undefined) return undefined;
-    const source = kept(from);
-    if (readOnly && source.readOnly)
-      throw new CayError('invalid_argument', `Volume "${from}" is a snapshot already`, {
-        hint: 'clone it, or use it as it is',
-      });
-    return source;
-  }
-
   /** Records the intent, makes it, fills it, and records that it is there. */
   async function create(
     id: VolumeId,
@@ -146,7 +83,8 @@ export async function openVolumeStore(options: VolumeStoreOptions): Promise<Volu
         throw new CayError('already_exists', `Volume "${id}" exists already`);
       }
       if (there) throw new CayError('already_exists', `Volume "${id}" is being removed`);
-      const source = check(id, wish);
+      const source = wish.from === undefined ? undefined : kept(wish.from);
+      requireMakeable(id, wish, source);
       const record: VolumeRecord = {
         id,
         state: 'making',
@@ -234,8 +172,4 @@ export async function openVolumeStore(options: VolumeStoreOptions): Promise<Volu
       return all.map(({ name }) => name).filter((name) => isVolumeTree(name) && !known.has(name));
     },
   };
-}
-
-function withQuota(quotaBytes: number | null | undefined): { quotaBytes?: number | null } {
-  return quotaBytes === undefined ? {} : { quotaBytes };
 }

@@ -3,12 +3,13 @@
  * of this machine and of private networks are refused unless the operator has named the registry, at every
  * redirect again, and for the address that the connection is really made to.
  */
-import { lookup as resolve, type LookupAddress } from 'node:dns';
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
-import { isIP, type LookupFunction } from 'node:net';
+import { isIP } from 'node:net';
 import { CayError } from '@cay/sdk/protocol';
+import { reachHint, systemReason } from '@cay/sdk/system-error';
 import { addressKind } from '../../../lib/address-kind.ts';
+import { guardedLookup } from '../../../lib/guarded-lookup.ts';
 
 export interface TransportOptions {
   /** Hosts, with their ports if they are not usual, that may be on this machine or in a private network. */
@@ -61,7 +62,11 @@ export function openTransport(options: TransportOptions): Transport {
           ...(form && { 'content-type': 'application/x-www-form-urlencoded' }),
         },
         agent: isTls ? agents['https:'] : agents['http:'],
-        lookup: guardedLookup(url.host, allowPrivate),
+        lookup: guardedLookup({
+          isAllowed: (address) => isAllowed(address, allowPrivate),
+          refusal: () => refusal(url.host),
+          system: allowPrivate,
+        }),
         timeout: STALL_MS,
         ...(signal && { signal }),
       });
@@ -108,18 +113,6 @@ function requireProtocol(url: URL, insecure: ReadonlySet<string>): void {
   });
 }
 
-function guardedLookup(host: string, allowPrivate: boolean): LookupFunction {
-  return (name, options, callback) => {
-    resolve(name, { ...options, all: true }, (error, found: LookupAddress[]) => {
-      if (error) return callback(error, '', 0);
-      const allowed = found.filter(({ address }) => isAllowed(address, allowPrivate));
-      if (allowed.length === 0) return callback(refusal(host), '', 0);
-      if (options.all) callback(null, allowed);
-      else callback(null, allowed[0]!.address, allowed[0]!.family);
-    });
-  };
-}
-
 function isAllowed(address: string, allowPrivate: boolean): boolean {
   const kind = addressKind(address);
   return kind === 'public' || (allowPrivate && (kind === 'private' || kind === 'loopback'));
@@ -138,8 +131,9 @@ function silent(host: string): CayError {
 
 function unreachable(host: string, cause: unknown): CayError {
   if (cause instanceof CayError) return cause;
-  const { code } = cause as NodeJS.ErrnoException;
-  return new CayError('unavailable', `The registry "${host}" does not answer${code ? ` (${code})` : ''}`, {
+  return new CayError('unavailable', `The registry "${host}" does not answer: ${systemReason(cause)}`, {
     cause,
+    hint: reachHint(cause, 'the name of the image'),
+    details: { registry: host.slice(0, 100) },
   });
 }
