@@ -1,8 +1,11 @@
 /** The platform of the conformance suite in pods of a real cluster, whichever backend makes them. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { expect } from 'vitest';
 import type { Backend } from '../../../server/src/backends/backend.ts';
-import type { KubernetesSettings } from '../../../server/src/backends/kubernetes/settings.ts';
+import type { PodBackendOptions } from '../../../server/src/backends/kubernetes/pod-backend.ts';
 import type { TestPlatform } from '../../conformance/backend-suite.ts';
 import { until } from '../../conformance/box.ts';
 import type { Kubectl } from '../cluster/kubectl.ts';
@@ -17,6 +20,9 @@ export const SKIPPED = {
   'a write beyond the disk is resource_exhausted and leaves nothing': EVICTED,
   'a command that fills the disk fails, and what it frees can be used again': EVICTED,
   'a subvolume of its own does not get around the disk limit': EVICTED,
+  'a clone may write no more than its own disk holds': EVICTED,
+  'a clone can have a read-only root':
+    'what cannot be written in a pod is in its image, and the files of a snapshot are not',
   'there is no network interface but lo': 'a pod has a card of the cluster; a NetworkPolicy closes it',
 };
 export const SKIPPED_ON_GVISOR = {
@@ -25,7 +31,7 @@ export const SKIPPED_ON_GVISOR = {
     'everybody in a pod is one user, and gVisor does not shield PID 1 as Linux does',
 };
 
-export type Opening = (settings: KubernetesSettings) => Promise<Backend>;
+export type Opening = (settings: PodBackendOptions) => Promise<Backend>;
 
 export interface PodPlatform extends TestPlatform {
   namespace: string;
@@ -40,7 +46,9 @@ export async function podPlatform(
   const namespace = `suite-${newId('sbx').slice(4, 12)}`;
   await api.createNamespace(namespace);
   const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
-  const open = () => opening({ kubeconfig: cluster.kubeconfig, namespace, runtimeClass, ...images });
+  const dir = await mkdtemp(join(tmpdir(), 'cay-kept-'));
+  const open = () =>
+    opening({ kubeconfig: cluster.kubeconfig, namespace, runtimeClass, keep: { dir }, ...images });
   const made: PodPlatform = {
     namespace,
     backend: await open(),
@@ -52,6 +60,7 @@ export async function podPlatform(
     async cleanup() {
       await made.backend.close();
       await api.remove(`/api/v1/namespaces/${namespace}`);
+      await rm(dir, { recursive: true, force: true });
     },
   };
   return made;

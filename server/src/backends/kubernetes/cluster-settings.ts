@@ -55,7 +55,7 @@ export function kubernetesSettings(cluster: ClusterSettings, place: Place): Kube
       'Cannot use Kubernetes: CAY_KUBERNETES_GUEST_IMAGE does not say which image the guest comes in',
       {
         details: { setting: 'kubernetesGuestImage' },
-        hint: 'Put the guest into an image that the cluster can pull, and name it there',
+        hint: 'put the guest into an image that the cluster can pull, and name it there',
       },
     );
   }
@@ -92,7 +92,7 @@ function serverOf(cluster: ClusterSettings): TenancySettings['direct'] {
       'Cannot let the server alone reach the guests directly: CAY_KUBERNETES_SERVER_NAMESPACE does not say which namespace it runs in',
       {
         details: { setting: 'kubernetesServerNamespace' },
-        hint: 'Name it there; or leave the NetworkPolicy to others with CAY_KUBERNETES_TENANCY=unmanaged',
+        hint: 'name it there; or leave the NetworkPolicy to others with CAY_KUBERNETES_TENANCY=unmanaged',
       },
     );
   }

@@ -71,7 +71,7 @@ export function podAdmission({
         `Cannot use Kubernetes: it has no RuntimeClass "${runtimeClass}"`,
         {
           details: { reason: 'runtime_class_missing' },
-          hint: `There are: ${[...found.keys()].join(', ')}`,
+          hint: `there are: ${[...found.keys()].join(', ')}`,
         },
       );
     }

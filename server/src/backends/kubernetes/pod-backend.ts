@@ -10,11 +10,12 @@
  * server the pod ends when the lease is over. The guest is reached through one exec stream that carries all
  * our frames, or directly over the pod network.
  */
-import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import type { SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
 import {
   abilityOf,
   type Backend,
+  type CallScope,
   type Observation,
   type Orphan,
   type Suspending,
@@ -22,14 +23,14 @@ import {
 } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../support/check.ts';
 import { observationFeed } from '../support/observation-feed.ts';
-import { hashOf } from '../support/spec-hash.ts';
-import { ANNOTATIONS } from './client/names.ts';
 import { reachGuest } from './links/reach-guest.ts';
 import type { NamespaceScope } from './namespace-scope.ts';
 import { podAdmission } from './pod-admission.ts';
 import type { PodBackendKind } from './pod-kind.ts';
 import { checkSettings, type KubernetesSettings } from './settings.ts';
+import { openTravel, type KeepOptions } from './snapshots/open-travel.ts';
 import { keepTenancy } from './tenancy/reconcile-tenancy.ts';
+import { findOfSpec } from './workloads/find-of-spec.ts';
 import { endWorkload } from './workloads/end-workload.ts';
 import { openWorkloadContext } from './workloads/open-workload-context.ts';
 import { podAbilitiesOf } from './workloads/pod-abilities.ts';
@@ -42,6 +43,8 @@ import { sweep } from './workloads/sweep.ts';
 import { absent } from './workloads/workload-state.ts';
 
 export interface PodBackendOptions extends KubernetesSettings {
+  /** Where snapshots are kept, on the disk of the server. Absent: there are none. */
+  keep?: KeepOptions;
   /** Sandboxes started at the same time. Default 32; more makes each slower. */
   startsAtOnce?: number;
   onError?(error: unknown): void;
@@ -65,8 +68,9 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
   });
   const closing = new AbortController();
   const tenancy = keepTenancy(client, settings, scope, onError);
+  const abilities = { ...kind, snapshots: options.keep !== undefined };
   const admission = podAdmission({
-    kind,
+    kind: abilities,
     place,
     scope,
     tenancy,
@@ -83,11 +87,32 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
   });
   const { links } = context;
 
+  const travel =
+    options.keep &&
+    openTravel(kind, { ...options.keep, context, admission, starts, changes, network, observed, ensure });
   const sweeping: Sweeping = {
-    sweep: (call) =>
-      sweep({ client, namespace, installation, workloads, others: shared.orphans, onError }, call),
+    async sweep(call) {
+      const others = async () => [
+        ...((await shared.orphans?.()) ?? []),
+        ...((await travel?.leftOver(call)) ?? []),
+      ];
+      return sweep({ client, namespace, installation, workloads, others, onError }, call);
+    },
   };
   const freezing = podFreezing(context, changes);
+
+  /** Called while the sandbox is being changed. */
+  async function ensure(id: SandboxId, spec: SandboxSpec, call: CallScope = {}): Promise<Observation> {
+    const runtime = await admission.check(spec);
+    const found = await findOfSpec(workloads, id, spec, call);
+    await travel?.specs.keep(id, spec);
+    const now = found && observed(id, found);
+    if (now?.frozen) return thaw(context, id, call);
+    if (now?.phase === 'ready') return now;
+    await network?.require();
+    links.hangUp(id, 'it is started again');
+    return starts.run(() => startWorkload(context, found, { id, spec, runtime, ...call }));
+  }
 
   async function end(id: SandboxId, ending: Ending = {}): Promise<Observation> {
     requireSandboxId(id);
@@ -105,6 +130,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
           sweep: sweeping,
           ...(kind.freezes && { freeze: freezing }),
           ...(kind.suspends && { suspend: suspending }),
+          ...(travel && { snapshots: travel.snapshots }),
         },
         name,
       ),
@@ -118,7 +144,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
         backend: kind.name,
         runtimes: known.names,
         templates,
-        ...podAbilitiesOf(usual, kind),
+        ...podAbilitiesOf(usual, abilities),
         ...enforcement,
       };
     },
@@ -128,25 +154,11 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
       await network?.require();
     },
 
-    async ensure(id, spec, call = {}) {
+    ensure: async (id, spec, call) => {
       requireSandboxId(id);
-      const runtime = await admission.check(spec);
-      requireWanted(call.signal);
-      return changes.changing(id, async () => {
-        const found = await workloads.find(id, call);
-        if (found && found.workload.metadata.annotations?.[ANNOTATIONS.specHash] !== hashOf(spec)) {
-          throw new CayError(
-            'already_exists',
-            `Cannot ensure sandbox "${id}": it was made from a different spec`,
-          );
-        }
-        const now = found && observed(id, found);
-        if (now?.frozen) return thaw(context, id, call);
-        if (now?.phase === 'ready') return now;
-        await network?.require();
-        links.hangUp(id, 'it is started again');
-        return starts.run(() => startWorkload(context, found, { id, spec, runtime, ...call }));
-      });
+      await admission.check(spec);
+      requireWanted(call?.signal);
+      return changes.changing(id, () => ensure(id, spec, call));
     },
 
     async observe(id, call) {
@@ -184,6 +196,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
         const ended = endWorkload(context, id, call);
         links.hangUp(id, 'it was removed');
         await ended;
+        await travel?.specs.remove(id);
         return absent(id);
       });
     },

@@ -12,6 +12,8 @@ export interface PodBackendKind extends PodAbilities {
   name: string;
   kinds: Kind[];
   rights: Right[];
+  /** The size of the volume that keeps the files of a sandbox, where there is one. */
+  volumeBytes?: number;
   in(place: Place): KindInPlace;
   /** The workload of the pod that tries the network. */
   renderProbe(

@@ -64,7 +64,7 @@ export function runtimeChoice(
       const runtime = found.get(wanted);
       if (runtime) return runtime;
       throw new CayError('not_found', `Runtime "${wanted}" is unknown to Kubernetes`, {
-        hint: `Known runtimes: ${this.names.join(', ')}`,
+        hint: `known runtimes: ${this.names.join(', ')}`,
       });
     },
   };
@@ -76,8 +76,9 @@ const MISSING: Partial<Record<Ability, string>> = {
   resize: 'the limits of a pod are not changed while it runs',
   freeze: 'Kubernetes cannot pause a pod',
   suspend: 'the files of a pod end with it',
-  snapshots: 'the files of a pod are kept with it and nowhere else',
+  snapshots: 'the server has no directory to keep them in',
   snapshotXattrs: 'there are no snapshots',
+  snapshotRoot: 'a pod can write a few directories, and has all other files of its image',
   memorySnapshots: 'Kubernetes cannot keep processes',
   volumes: 'pods mount nothing yet',
   volumeSize: 'pods mount nothing yet',

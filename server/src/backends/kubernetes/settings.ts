@@ -116,6 +116,6 @@ export function imageOf(template: string, settings: KubernetesSettings): string 
   }
   throw new CayError('not_found', `Template "${template.slice(0, 128)}" is unknown to Kubernetes`, {
     details: { what: 'template' },
-    hint: `Known templates: ${['base', ...Object.keys(settings.templates ?? {})].join(', ')}; or an image with a tag, such as "python:3.13-slim"`,
+    hint: `known templates: ${['base', ...Object.keys(settings.templates ?? {})].join(', ')}; or an image with a tag, such as "python:3.13-slim"`,
   });
 }

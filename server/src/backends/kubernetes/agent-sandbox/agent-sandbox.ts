@@ -2,6 +2,7 @@ import type { Backend } from '../../backend.ts';
 import { kubernetesBackend } from '../kubernetes-backend.ts';
 import type { PodBackendKind } from '../pod-kind.ts';
 import type { Runtime } from '../runtimes.ts';
+import { diskBytesOf } from '../workloads/disk.ts';
 import { abilitiesWith } from './abilities.ts';
 import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from './needs.ts';
 import { renderSandboxProbe } from './sandbox-probe.ts';
@@ -24,6 +25,7 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
     kinds: [...KINDS, ...(usesPool ? POOL_KINDS : [])],
     rights: [...RIGHTS, ...(settings.storage ? STORAGE_RIGHTS : []), ...(usesPool ? POOL_RIGHTS : [])],
     ...abilitiesWith(settings),
+    ...(settings.storage && { volumeBytes: diskBytesOf(settings.storage.size) }),
     renderProbe: renderSandboxProbe,
     in(place) {
       const pool = usesPool ? warmPool(place, settings) : undefined;

@@ -119,7 +119,7 @@ export function whyStuck(
     if (!lasting) return undefined;
     return new CayError('unavailable', `Cannot ${action}: no controller of agent-sandbox has looked at it`, {
       details: { reason: 'controller_missing' },
-      hint: 'See whether it runs: kubectl --namespace agent-sandbox-system get pods',
+      hint: 'see whether it runs: kubectl --namespace agent-sandbox-system get pods',
     });
   }
   const { reason = '', message = '' } = ready;

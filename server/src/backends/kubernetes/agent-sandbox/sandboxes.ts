@@ -7,14 +7,23 @@
  */
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../client/names.ts';
-import type { KubernetesObject, List, Pod } from '../client/objects.ts';
+import type { KubernetesObject, Pod } from '../client/objects.ts';
 import type { Place } from '../pod-kind.ts';
 import { statusOf, statusPatch } from '../workloads/workload-status.ts';
-import { podsOf, type Found, type Workload, type Workloads } from '../workloads/workload.ts';
+import {
+  newestOf,
+  podsOf,
+  supersededOf,
+  type Found,
+  type Workload,
+  type Workloads,
+} from '../workloads/workload.ts';
 import { renderClaim } from './claim.ts';
 import { claimedSandbox, noteOnClaim } from './claimed-sandbox.ts';
 import { claimOf, isClaim, type Sandbox, type SandboxClaim } from './objects.ts';
+import { besideSandboxes } from './beside-sandboxes.ts';
 import { merged, patchObject } from './patch-object.ts';
+import { listOf, read } from './read-objects.ts';
 import { EXTENSIONS_VERSION } from './pool-objects.ts';
 import { CORE_VERSION, moment, renderSandbox, whyOver, whyStuck } from './sandbox.ts';
 import type { PoolAndStorage } from './settings.ts';
@@ -43,23 +52,6 @@ export function agentSandboxes(
   const isOurs = (object: KubernetesObject | undefined) =>
     object?.metadata.labels?.[LABELS.installation] === installation;
 
-  async function listOf<T>(
-    path: string,
-    labelSelector: string,
-    action: string,
-    signal?: AbortSignal,
-  ): Promise<T[]> {
-    return ((await client.json('GET', path, { action, query: { labelSelector }, signal })) as List<T>).items;
-  }
-
-  async function read<T extends KubernetesObject>(
-    path: string,
-    action: string,
-    signal?: AbortSignal,
-  ): Promise<T | undefined> {
-    return (await client.json('GET', path, { action, allow: [404], signal })) as T | undefined;
-  }
-
   /** The Sandbox and the claim that there are of a sandbox. */
   async function look(
     id: SandboxId,
@@ -67,11 +59,13 @@ export function agentSandboxes(
   ): Promise<{ sandbox?: Sandbox; claim?: SandboxClaim }> {
     const action = `look at sandbox "${id}"`;
     const [labelled, claim] = await Promise.all([
-      listOf<Sandbox>(sandboxes, selectorOf(installation, id), action, signal),
-      pool && read<SandboxClaim>(`${claims}/${objectName(id)}`, action, signal),
+      listOf<Sandbox>(client, sandboxes, selectorOf(installation, id), action, signal),
+      pool && read<SandboxClaim>(client, `${claims}/${objectName(id)}`, action, signal),
     ]);
     // Ignore Sandboxes owned by another claim, even if they carry our labels.
-    const sandbox = labelled.find((each) => (claimOf(each)?.name ?? objectName(id)) === objectName(id));
+    const sandbox = newestOf(
+      labelled.filter((each) => (claimOf(each)?.name ?? objectName(id)) === objectName(id)),
+    );
     return { sandbox, ...(isOurs(claim) && { claim }) };
   }
 
@@ -91,12 +85,13 @@ export function agentSandboxes(
       const action = `look at sandbox "${id}"`;
       const [{ sandbox, claim }, labelled] = await Promise.all([
         look(id, signal),
-        listOf<Pod>(pods, selectorOf(installation, id), action, signal),
+        listOf<Pod>(client, pods, selectorOf(installation, id), action, signal),
       ]);
-      const workload = sandbox ? goingWith(sandbox, claim) : claim;
+      const workload = sandbox ? (claimOf(sandbox) ? goingWith(sandbox, claim) : sandbox) : claim;
       if (!workload) return undefined;
       if (!sandbox || !claimOf(sandbox)) return { workload, pods: podsOf(workload, labelled) };
       const pod = await read<Pod>(
+        client,
         `${pods}/${sandbox.metadata.annotations?.[POD_NAME] ?? sandbox.metadata.name}`,
         action,
         signal,
@@ -112,15 +107,16 @@ export function agentSandboxes(
     async list({ signal } = {}) {
       const action = 'list sandboxes';
       const [made, claimed, running] = await Promise.all([
-        listOf<Sandbox>(sandboxes, selector, action, signal),
-        pool ? listOf<SandboxClaim>(claims, selector, action, signal) : [],
-        listOf<Pod>(pods, podSelector, action, signal),
+        listOf<Sandbox>(client, sandboxes, selector, action, signal),
+        pool ? listOf<SandboxClaim>(client, claims, selector, action, signal) : [],
+        listOf<Pod>(client, pods, podSelector, action, signal),
       ]);
       const found = new Map<SandboxId, Found & { id: SandboxId }>();
-      for (const each of [...claimed, ...made]) {
+      const superseded = new Set(supersededOf(made));
+      for (const each of [...claimed, ...made.filter((one) => !superseded.has(one))]) {
         const id = sandboxOf(each);
         if (id === undefined) continue;
-        const workload = goingWith(each, found.get(id)?.workload);
+        const workload = claimOf(each) ? goingWith(each, found.get(id)?.workload) : each;
         found.set(id, { id, workload, pods: podsOf(workload, running) });
       }
       return [...found.values()];
@@ -128,7 +124,7 @@ export function agentSandboxes(
 
     async create(id, spec, incarnation, { signal, ...options }) {
       const action = `create sandbox "${id}"`;
-      const from = pool?.fitting(spec, options);
+      const from = options.beside ? undefined : pool?.fitting(spec, options);
       const nowMs = client.now();
       const body =
         from === undefined
@@ -167,6 +163,8 @@ export function agentSandboxes(
       ]);
     },
 
+    ...besideSandboxes({ ...place, installation }, keepsFiles),
+
     leftSeconds(workload: Sandbox | SandboxClaim) {
       // The lease of a claimed Sandbox is on its claim, which is not read here: it is renewed every time.
       if (claimOf(workload)) return 0;
@@ -191,19 +189,21 @@ export function agentSandboxes(
     },
 
     async remove(id, { signal } = {}) {
+      const action = `remove sandbox "${id}"`;
       const { sandbox, claim } = await look(id, signal);
       const owner = claim?.metadata ?? (sandbox && claimOf(sandbox));
-      const { name, uid } = owner ?? sandbox?.metadata ?? {};
-      if (name === undefined) return false;
-      const body = { propagationPolicy: 'Foreground', preconditions: { uid } };
-      const path = `${owner ? claims : sandboxes}/${name}`;
-      await client.json('DELETE', path, {
-        action: `remove sandbox "${id}"`,
-        body,
-        allow: [404, 409],
-        signal,
-      });
-      return true;
+      // One that took the place of another may be there beside it, until that is gone.
+      const own = await listOf<Sandbox>(client, sandboxes, selectorOf(installation, id), action, signal);
+      const free = own.filter((each) => !claimOf(each));
+      const all = [
+        ...(owner ? [{ path: `${claims}/${owner.name}`, uid: owner.uid }] : []),
+        ...free.map(({ metadata }) => ({ path: `${sandboxes}/${metadata.name}`, uid: metadata.uid })),
+      ];
+      for (const { path, uid } of all) {
+        const body = { propagationPolicy: 'Foreground', preconditions: { uid } };
+        await client.json('DELETE', path, { action, body, allow: [404, 409], signal });
+      }
+      return all.length > 0;
     },
   };
 }

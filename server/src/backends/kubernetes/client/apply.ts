@@ -70,7 +70,7 @@ export async function applyOurs(
       `Cannot keep ${named}: it does not carry the labels of this installation`,
       {
         details: { reason: 'foreign_object', kind: object.kind, name: object.metadata.name },
-        hint: `Name another namespace, or hand it over: kubectl label ${object.kind.toLowerCase()} ${object.metadata.name}${
+        hint: `name another namespace, or hand it over: kubectl label ${object.kind.toLowerCase()} ${object.metadata.name}${
           object.metadata.namespace === undefined ? '' : ` --namespace ${object.metadata.namespace}`
         } ${LABELS.managedBy}=${MANAGER} ${LABELS.installation}=${installation}`,
       },

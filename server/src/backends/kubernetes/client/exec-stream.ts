@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import { systemReason } from '@cay/sdk/system-error';
 import type WebSocket from 'ws';
 import { programStream } from '../../support/program-stream.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
@@ -70,7 +71,7 @@ function overSocket(socket: WebSocket, action: string): Duplex {
     else if (message[0] === CHANNEL.stderr) onWords(data);
     else if (message[0] === CHANNEL.status) onWords(messageOf(data));
   });
-  socket.on('error', (error) => onWords(Buffer.from(error.message)));
+  socket.on('error', (error) => onWords(Buffer.from(systemReason(error))));
   socket.on('close', () => {
     onEnd();
     stream.destroy();

@@ -1,4 +1,5 @@
 import { CayError, type CayErrorOptions, type ErrorCode } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { saidIn, timeoutIn } from '../../../lib/http-failure.ts';
 
 const CODES: Record<number, ErrorCode> = {
@@ -101,7 +102,7 @@ const AWAY = new Set([
 /** A failure to reach the API server, or the end of the connection to it. */
 export function fromKubernetes(error: unknown, action: string, where: string): CayError {
   if (error instanceof CayError) return error;
-  const { name, code, message } = timeoutIn(error) ?? (error as NodeJS.ErrnoException);
+  const { name, code } = timeoutIn(error) ?? (error as NodeJS.ErrnoException);
   if (name === 'AbortError')
     return new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: error });
   if (name === 'TimeoutError')
@@ -111,12 +112,12 @@ export function fromKubernetes(error: unknown, action: string, where: string): C
   if (code !== undefined && AWAY.has(code)) {
     return new CayError('unavailable', `Cannot ${action}: no Kubernetes API server answers at "${where}"`, {
       cause: error,
-      hint: 'See whether "kubectl get nodes" works with the same kubeconfig',
+      hint: 'see whether "kubectl get nodes" works with the same kubeconfig',
     });
   }
   return new CayError(
     'unavailable',
-    `Cannot ${action}: the connection to Kubernetes at "${where}" broke: ${message}`,
+    `Cannot ${action}: the connection to Kubernetes at "${where}" broke: ${systemReason(error)}`,
     { cause: error },
   );
 }

@@ -3,13 +3,13 @@
  * and exec's WebSocket. Who we are and where the cluster is, proxies, tokens that are renewed and login
  * programs included, is read as `kubectl` does it.
  */
-import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
+import { request as httpsRequest } from 'node:https';
 import { request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http';
 import { CayError } from '@cay/sdk/protocol';
-import type { KubeConfig } from '@kubernetes/client-node';
 import WebSocket from 'ws';
 import { BodyTooLong, jsonLines, readWhole } from '../../../lib/http-body.ts';
 import { answerTo, isSuccess, queryText, signalWithin, type Query } from '../../../lib/http-client.ts';
+import { clusterIdentity, loadConfig } from './cluster-identity.ts';
 import { fromKubernetes, fromKubernetesAnswer } from './from-kubernetes.ts';
 import { inBackground } from '../../../lib/in-background.ts';
 
@@ -18,8 +18,6 @@ const MAX_LINE_BYTES = 4 * 1024 * 1024;
 /** Far more than a kubelet sends at once. */
 const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 const TIMEOUT_MS = 60_000;
-/** How long an identity is used before it is looked up again; tokens in files are renewed within minutes. */
-const IDENTITY_MS = 20_000;
 /** An API server that is asked for more than it likes says so, and when to come back. */
 const MAX_RETRIES = 4;
 const MAX_RETRY_AFTER_MS = 5_000;
@@ -71,42 +69,16 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
       'failed_precondition',
       'Cannot use Kubernetes: the kubeconfig names no current cluster',
       {
-        hint: 'Run "kubectl config use-context NAME", or name a context in the settings',
+        hint: 'run "kubectl config use-context NAME", or name a context in the settings',
       },
     );
   }
+  const { identified, isShared, close } = clusterIdentity(config, cluster);
   const base = new URL(cluster.server);
   const where = cluster.server;
-  let identity: { options: RequestOptions; at: number } | undefined;
-  let agent: HttpsAgent | undefined;
   let requests = 0;
   /** How far the cluster's clock is ahead of ours. */
   let aheadMs = 0;
-
-  async function identified(): Promise<RequestOptions> {
-    if (identity && Date.now() - identity.at < IDENTITY_MS) return identity.options;
-    const found: RequestOptions = {};
-    await config.applyToHTTPSOptions(found);
-    // One agent for all requests: a connection costs several round trips. Behind a proxy the library's own
-    // agent is needed.
-    if (!cluster?.proxyUrl && base.protocol === 'https:') {
-      const { ca, cert, key, passphrase, pfx, rejectUnauthorized, servername } = found;
-      agent ??= new HttpsAgent({
-        ca,
-        cert,
-        key,
-        passphrase,
-        pfx,
-        rejectUnauthorized,
-        servername,
-        keepAlive: true,
-        maxSockets: 64,
-      });
-      found.agent = agent;
-    }
-    identity = { options: found, at: Date.now() };
-    return found;
-  }
 
   const target = (path: string, query?: Query) =>
     new URL(base.pathname.replace(/\/$/, '') + path + queryText(query), base);
@@ -159,7 +131,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
     // A connection that becomes a stream cannot be used again, so it is not one of the agent's.
     const socket = new WebSocket(url, ['v5.channel.k8s.io', 'v4.channel.k8s.io'], {
       ...known,
-      ...(agent && { agent: undefined }),
+      ...(isShared(known.agent) && { agent: undefined }),
       perMessageDeflate: false,
       maxPayload: MAX_MESSAGE_BYTES,
       handshakeTimeout: TIMEOUT_MS,
@@ -241,7 +213,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
     },
 
     close() {
-      agent?.destroy();
+      close();
     },
   };
 }
@@ -258,27 +230,6 @@ class Throttled extends Error {
 
 function retryAfterMs({ headers }: IncomingMessage): number {
   return Math.min((Number(headers['retry-after']) || 1) * 1000, MAX_RETRY_AFTER_MS);
-}
-
-async function loadConfig({ kubeconfig, context }: ClientOptions): Promise<KubeConfig> {
-  // The library is large, and needed only with a cluster.
-  const library = await import('@kubernetes/client-node');
-  const config = new library.KubeConfig();
-  try {
-    if (kubeconfig === undefined) config.loadFromDefault();
-    else config.loadFromFile(kubeconfig);
-    if (context !== undefined) config.setCurrentContext(context);
-  } catch (cause) {
-    throw new CayError(
-      'failed_precondition',
-      `Cannot use Kubernetes: the kubeconfig cannot be read: ${(cause as Error).message}`,
-      {
-        cause,
-        hint: 'Set KUBECONFIG to a file that "kubectl" accepts',
-      },
-    );
-  }
-  return config;
 }
 
 async function pause(ms: number, signal?: AbortSignal): Promise<void> {

@@ -11,6 +11,13 @@ export const LABELS = {
   project: 'cay.dev/project',
   /** Of a Job that was made for a warm pool, and what its pod is made of. It stays when a sandbox gets the Job. */
   pool: 'cay.dev/pool',
+  /**
+   * Of a workload that is made beside a sandbox, or before it is one: whose it may become. It is no sandbox, and
+   * is not looked for as one, until it gets the label of that sandbox in place of this.
+   */
+  next: 'cay.dev/next',
+  /** The data directory whose server makes it. */
+  maker: 'cay.dev/maker',
   /** Of what the network is tried with, and whose that is. It is no sandbox, and is not looked for as one. */
   probe: 'cay.dev/probe',
   probeOf: 'cay.dev/probe-of',
@@ -28,6 +35,8 @@ export const ANNOTATIONS = {
   frozen: 'cay.dev/frozen',
   /** It was suspended, and wakes when it is needed. */
   suspended: 'cay.dev/suspended',
+  /** The snapshot that its files came from. */
+  parent: 'cay.dev/parent',
   runtime: 'cay.dev/runtime',
   memoryBytes: 'cay.dev/memory-bytes',
   cpus: 'cay.dev/cpus',
@@ -54,6 +63,11 @@ export function sandboxOf({ metadata }: KubernetesObject): SandboxId | undefined
 
 export function selectorOf(installation: string, id?: SandboxId): string {
   return `${LABELS.installation}=${installation}${id === undefined ? `,${LABELS.sandbox}` : `,${LABELS.sandbox}=${id}`}`;
+}
+
+/** What is being made beside sandboxes by the server of this data directory. */
+export function besideSelector(installation: string, maker: string): string {
+  return `${LABELS.installation}=${installation},${LABELS.next},${LABELS.maker}=${maker},!${LABELS.sandbox}`;
 }
 
 /** What our manifests and the chart call the pods of the server. */

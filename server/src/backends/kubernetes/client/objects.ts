@@ -38,7 +38,11 @@ export interface ContainerStatus {
 }
 
 export interface Pod extends KubernetesObject {
-  spec?: { nodeName?: string; runtimeClassName?: string };
+  spec?: {
+    nodeName?: string;
+    runtimeClassName?: string;
+    containers?: { name: string; volumeMounts?: { name: string; mountPath: string }[] }[];
+  };
   status?: {
     phase?: string;
     reason?: string;

@@ -1,11 +1,11 @@
 /** The Jobs of one installation in one namespace. */
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { MERGE_PATCH } from '../client/kubernetes-client.ts';
-import { LABELS, sandboxOf, selectorOf } from '../client/names.ts';
+import { besideSelector, LABELS, sandboxOf, selectorOf } from '../client/names.ts';
 import type { Job, List, Pod } from '../client/objects.ts';
 import type { Place } from '../pod-kind.ts';
 import { statusPatch } from '../workloads/workload-status.ts';
-import { podsOf, type Workloads } from '../workloads/workload.ts';
+import { adoption, newestOf, podsOf, supersededOf, type Workloads } from '../workloads/workload.ts';
 import { deadlineIn, renderJob, usedSeconds, whyOver } from './job.ts';
 import type { JobPool } from './job-pool.ts';
 
@@ -38,6 +38,20 @@ export function kubernetesJobs(
       .items;
   }
 
+  async function remove({ metadata }: Job, action: string, signal?: AbortSignal): Promise<void> {
+    await client.json('DELETE', `${jobs}/${metadata.name}`, {
+      action,
+      body: { propagationPolicy: 'Foreground', preconditions: { uid: metadata.uid } },
+      allow: [404, 409],
+      signal,
+    });
+  }
+
+  async function jobsWith(labelSelector: string, action: string, signal?: AbortSignal): Promise<Job[]> {
+    return ((await client.json('GET', jobs, { action, query: { labelSelector }, signal })) as List<Job>)
+      .items;
+  }
+
   return {
     collections: [{ path: jobs, what: 'sandboxes', selector }],
     pods: { path: pods, what: 'pods of sandboxes', selector: podSelector },
@@ -46,10 +60,11 @@ export function kubernetesJobs(
 
     async find(id, { signal } = {}) {
       const action = `look at sandbox "${id}"`;
-      const [[job], own] = await Promise.all([
+      const [made, own] = await Promise.all([
         labelled(id, signal),
         podsWith(selectorOf(installation, id), action, signal),
       ]);
+      const job = newestOf(made);
       if (!job) return undefined;
       const pooled = job.metadata.labels?.[LABELS.pool] !== undefined;
       const found = pooled ? await podsWith(`${JOB_NAME}=${job.metadata.name}`, action, signal) : own;
@@ -61,25 +76,27 @@ export function kubernetesJobs(
     async list({ signal } = {}) {
       const action = 'list sandboxes';
       const [found, made] = await Promise.all([
-        client.json('GET', jobs, { action, query: { labelSelector: selector }, signal }) as Promise<
-          List<Job>
-        >,
+        jobsWith(selector, action, signal),
         podsWith(podSelector, action, signal),
       ]);
-      return found.items.flatMap((job) => {
+      const superseded = new Set(supersededOf(found));
+      return found.flatMap((job) => {
+        if (superseded.has(job)) return [];
         const id = sandboxOf(job);
         return id === undefined ? [] : [{ id, workload: job, pods: podsOf(job, made) }];
       });
     },
 
     async create(id, spec, incarnation, { signal, ...options }) {
-      const claimed = await pool?.claim(id, spec, incarnation, { signal, ...options });
+      const claimed = options.beside
+        ? undefined
+        : await pool?.claim(id, spec, incarnation, { signal, ...options });
       if (claimed) return claimed;
       try {
         const body = renderJob(id, spec, incarnation, options);
         return (await client.json('POST', jobs, { action: `create sandbox "${id}"`, body, signal })) as Job;
       } catch (error) {
-        const [made] = isCayError(error, 'conflict') ? await labelled(id, signal) : [];
+        const made = isCayError(error, 'conflict') ? newestOf(await labelled(id, signal)) : undefined;
         if (made) return made;
         throw error;
       }
@@ -95,6 +112,39 @@ export function kubernetesJobs(
         type: MERGE_PATCH,
         signal,
       });
+    },
+
+    async reread({ metadata: { name, uid } }, { signal } = {}) {
+      const action = `look at "${name}"`;
+      const job = (await client.json('GET', `${jobs}/${name}`, { action, allow: [404], signal })) as
+        | Job
+        | undefined;
+      return job?.metadata.uid === uid ? job : undefined;
+    },
+
+    async adopt({ metadata: { name, uid } }, id, status, { signal } = {}) {
+      const body = adoption(id, status);
+      Object.assign(body.metadata, { uid });
+      await client.json('PATCH', `${jobs}/${name}`, {
+        action: `make "${name}" the sandbox "${id}"`,
+        body,
+        type: MERGE_PATCH,
+        signal,
+      });
+    },
+
+    removeOne: (workload, { signal } = {}) => remove(workload, `remove "${workload.metadata.name}"`, signal),
+
+    async leftOver(maker, { signal } = {}) {
+      const action = 'look for what was left beside sandboxes';
+      const [beside, all] = await Promise.all([
+        jobsWith(besideSelector(installation, maker), action, signal),
+        jobsWith(selector, action, signal),
+      ]);
+      return [...beside, ...supersededOf(all)].map((job) => ({
+        ...job,
+        path: `${jobs}/${job.metadata.name}`,
+      }));
     },
 
     leftSeconds(job: Job) {
@@ -114,14 +164,7 @@ export function kubernetesJobs(
 
     async remove(id, { signal } = {}) {
       const found = await labelled(id, signal);
-      for (const { metadata } of found) {
-        await client.json('DELETE', `${jobs}/${metadata.name}`, {
-          action: `remove sandbox "${id}"`,
-          body: { propagationPolicy: 'Foreground', preconditions: { uid: metadata.uid } },
-          allow: [404, 409],
-          signal,
-        });
-      }
+      for (const job of found) await remove(job, `remove sandbox "${id}"`, signal);
       return found.length > 0;
     },
   };

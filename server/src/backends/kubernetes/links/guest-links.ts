@@ -3,6 +3,7 @@
  * asked for.
  */
 import { CayError, type Limits, type SandboxId } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import type { Egress } from '../../../egress/egress.ts';
 import type { ServerHello } from '../../../guest/connection.ts';
 import { directConnection } from '../../../guest/direct-connection.ts';
@@ -44,6 +45,12 @@ export interface GuestLinks {
   get(id: SandboxId): Live | undefined;
   /** The link to the guest of a running pod, dialled if there is none to this incarnation yet. */
   open(options: OpenOptions): Live;
+  /** The same to a pod beside the one of the sandbox; nobody else finds it. */
+  openBeside(options: OpenOptions): Live;
+  /** Closes such a link. */
+  dismiss(live: Live, reason: string): void;
+  /** Makes it the link of the sandbox, in place of another. */
+  replace(id: SandboxId, live: Live, reason: string): void;
   hangUp(id: SandboxId, reason: string): void;
   close(): void;
 }
@@ -71,6 +78,7 @@ export function guestLinks({
   onError,
 }: GuestLinksOptions): GuestLinks {
   const live = new Map<SandboxId, Live>();
+  const beside = new Set<Live>();
   /**
    * What keeps one guest from being reached directly keeps others as well: it is reported once, until one was
    * reached.
@@ -110,58 +118,82 @@ export function guestLinks({
     live.delete(id);
   }
 
+  function dialled({ id, pod, limits, turn, ...hello }: OpenOptions): Live {
+    const { cpus, memoryBytes, diskBytes } = limits;
+    const { incarnation } = hello;
+    let starting = turn;
+    const link = redialling({
+      ...hello,
+      ...waysTo(id, pod, () => starting?.()),
+      sandbox: id,
+      egress: egress && { egress, sandbox: () => id },
+      // Who opened one beside the sandbox's knows whether it is still needed.
+      whyGone: async () => (starting || beside.has(made) ? undefined : whyGone(id, incarnation)),
+    });
+    link.ready().then(
+      () => (starting = undefined),
+      () => {}, // closed: no more dialling
+    );
+    const made: Live = {
+      pod: pod.metadata.uid,
+      incarnation,
+      link,
+      guest: guestWithPodEnv(link),
+      memoryLimitBytes: memoryBytes,
+      diskLimitBytes: diskBytes,
+      cpuUsageMs: cpuCounter(cpus),
+      oomKills: 0,
+    };
+    return made;
+  }
+
   return {
     get: (id) => live.get(id),
 
-    open({ id, pod, limits: { cpus, memoryBytes, diskBytes }, turn, ...hello }) {
-      const { incarnation } = hello;
+    open(options) {
+      const { id, pod, incarnation } = options;
       const now = live.get(id);
       if (now && now.pod === pod.metadata.uid && now.incarnation === incarnation) return now;
       hangUp(id, 'it was started again');
-      let starting = turn;
-      const link = redialling({
-        ...hello,
-        ...waysTo(id, pod, () => starting?.()),
-        sandbox: id,
-        egress: egress && { egress, sandbox: () => id },
-        whyGone: async () => (starting ? undefined : whyGone(id, incarnation)),
-      });
-      link.ready().then(
-        () => (starting = undefined),
-        () => {}, // closed: no more dialling
-      );
-      const guest = guestWithPodEnv(link);
-      const { uid } = pod.metadata;
-      const made: Live = {
-        pod: uid,
-        incarnation,
-        link,
-        guest,
-        memoryLimitBytes: memoryBytes,
-        diskLimitBytes: diskBytes,
-        cpuUsageMs: cpuCounter(cpus),
-        oomKills: 0,
-      };
+      const made = dialled(options);
       live.set(id, made);
       return made;
+    },
+
+    openBeside(options) {
+      const made = dialled(options);
+      beside.add(made);
+      return made;
+    },
+
+    dismiss(made, reason) {
+      made.link.close(reason);
+      beside.delete(made);
+    },
+
+    replace(id, made, reason) {
+      hangUp(id, reason);
+      beside.delete(made);
+      live.set(id, made);
     },
 
     hangUp,
 
     close() {
+      for (const { link } of beside) link.close('the server closed the connection');
       for (const id of live.keys()) hangUp(id, 'the server closed the connection');
     },
   };
 }
 
 function notDirectly(id: SandboxId, cause: unknown): CayError {
-  const said = cause instanceof Error ? cause.message : String(cause);
+  const said = systemReason(cause);
   return new CayError(
     'unavailable',
     `Cannot reach the guest of sandbox "${id}" over the network of its pod, so it is reached by exec: ${said}`,
     {
       cause,
-      hint: 'See whether the server runs in the cluster, and whether a NetworkPolicy lets it reach the port of CAY_KUBERNETES_DIRECT_PORT; or set CAY_KUBERNETES_REACH=exec',
+      hint: 'see whether the server runs in the cluster, and whether a NetworkPolicy lets it reach the port of CAY_KUBERNETES_DIRECT_PORT; or set CAY_KUBERNETES_REACH=exec',
     },
   );
 }

@@ -3,6 +3,7 @@
  * can be used.
  */
 import { CayError, type NetworkEnforcement } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import type { Runtime } from '../runtimes.ts';
 
 /** Retry interval after a probe without a result. */
@@ -45,7 +46,7 @@ export function networkEnforcing({
     try {
       current = await probe(runtime, closing.signal);
     } catch (error) {
-      current = { state: 'unknown', reason: `it could not be tried: ${(error as Error).message}` };
+      current = { state: 'unknown', reason: `it could not be tried: ${systemReason(error)}` };
     }
     if (closing.signal.aborted) return;
     if (current.state === 'not_enforced') onError(refusal(current));
@@ -82,6 +83,6 @@ function refusal({ state, reason }: NetworkEnforcement): CayError {
       : 'It is not known whether the cluster enforces NetworkPolicies';
   return new CayError('failed_precondition', `${said}, so that sandboxes have a network: ${reason}`, {
     details: { reason: 'network_policy_not_enforced', state },
-    hint: 'Use a network plugin that enforces them, such as Calico or Cilium',
+    hint: 'use a network plugin that enforces them, such as Calico or Cilium',
   });
 }

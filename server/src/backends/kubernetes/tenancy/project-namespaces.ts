@@ -82,6 +82,7 @@ export function projectNamespaces({
     fallback: namespace,
     changes,
     target: (_spec, { project }) => (project === undefined ? undefined : openedFor(project)),
+    home: ({ project }) => (project === undefined ? undefined : openedFor(project)),
     has: (name) => backends.has(name),
     get: async (name) => backends.get(name)!,
     // All namespaces have one kind of backend, so one of them has the abilities of all.

@@ -121,6 +121,6 @@ function explained(error: unknown): never {
   throw new CayError(error.code, error.message, {
     cause: error,
     details: error.details,
-    hint: 'Ask a cluster admin to run "cay kubernetes render | kubectl apply --server-side --field-manager cay -f -"; or leave the namespace to others with CAY_KUBERNETES_TENANCY=unmanaged',
+    hint: 'ask a cluster admin to run "cay kubernetes render | kubectl apply --server-side --field-manager cay -f -"; or leave the namespace to others with CAY_KUBERNETES_TENANCY=unmanaged',
   });
 }

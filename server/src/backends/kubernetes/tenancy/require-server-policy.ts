@@ -31,7 +31,7 @@ export async function requireServerPolicy(
         `Cannot use Kubernetes: nothing keeps the account "${account.namespace}/${account.name}" to the namespaces of installation "${installation}"`,
         {
           details: { reason: 'server_policy_missing', policy: `cay-server-${installation}` },
-          hint: `Have an administrator apply the ValidatingAdmissionPolicy "cay-server-${installation}" and its binding, which "cay kubernetes render" prints; or set CAY_KUBERNETES_TENANCY=installation, which needs neither`,
+          hint: `have an administrator apply the ValidatingAdmissionPolicy "cay-server-${installation}" and its binding, which "cay kubernetes render" prints; or set CAY_KUBERNETES_TENANCY=installation, which needs neither`,
         },
       );
     }

@@ -9,7 +9,7 @@ import type { Runtime } from '../runtimes.ts';
 import { diagnose } from './diagnose-events.ts';
 import { isAboutToRun, isRunning, whyNotStarting } from './pod-state.ts';
 import type { WorkloadContext } from './workload-context.ts';
-import { isOwnedBy, type Claimed, type Workload } from './workload.ts';
+import { isOwnedBy, podsOf, type Claimed, type Found, type Workload } from './workload.ts';
 
 /** How long a started guest has to answer. */
 export const ANSWER_MS = 30_000;
@@ -26,6 +26,8 @@ export interface GuestWanted extends CallScope {
   incarnation: number;
   /** Its container ran before, and runs again. */
   hasRun: boolean;
+  /** It is made beside the sandbox of that id, or before there is one. */
+  isBeside?: boolean;
 }
 
 export interface Seen {
@@ -40,21 +42,21 @@ export async function awaitGuest(
   context: WorkloadContext,
   made: Workload,
   wanted: GuestWanted,
-): Promise<Seen & Pick<Live, 'guest'>> {
-  const { id, spec, runtime, incarnation, hasRun, signal: given } = wanted;
+): Promise<Seen & { live: Live }> {
+  const { id, spec, runtime, incarnation, hasRun, isBeside = false, signal: given } = wanted;
   const call = { signal: given };
   const { limits } = spec;
   // The restart count of a container that runs again must be right, and only its node knows it.
   const isBegun = (pod: Pod) => isRunning(pod) || (!hasRun && isAboutToRun(pod));
-  const begun = await awaitPod(context, made, { id, hasRun, ...call, is: isBegun });
+  const begun = await awaitPod(context, made, { id, hasRun, isBeside, ...call, is: isBegun });
   await faultPoint('kubernetes.start.running');
   const enough = new AbortController();
   const signal = given ? AbortSignal.any([given, enough.signal]) : enough.signal;
   const early = !isRunning(begun.pod);
   const running = early
-    ? awaitPod(context, made, { id, hasRun, signal, is: isRunning })
+    ? awaitPod(context, made, { id, hasRun, isBeside, signal, is: isRunning })
     : Promise.resolve(begun);
-  const { link, guest } = context.links.open({
+  const live = (isBeside ? context.links.openBeside : context.links.open)({
     id,
     pod: begun.pod,
     incarnation,
@@ -63,11 +65,15 @@ export async function awaitGuest(
     ...(runtime.gvisor && { memoryLimit: limits.memoryBytes, pidsLimit: limits.pids }),
     ...(early && { turn: dialTimes(running) }),
   });
+  const { link } = live;
   try {
     const seen = await Promise.race([running, link.ready(call).then(() => undefined)]);
     await link.ready({ ...call, timeoutMs: ANSWER_MS });
     await faultPoint('kubernetes.start.answered');
-    return { ...(seen ?? begun), guest };
+    return { ...(seen ?? begun), live };
+  } catch (error) {
+    if (isBeside) context.links.dismiss(live, 'it could not be started');
+    throw error;
   } finally {
     running.catch(() => {}); // its result is not needed any more
     enough.abort();
@@ -80,15 +86,30 @@ export async function awaitGuest(
 async function awaitPod(
   { client, namespace, workloads, looking }: WorkloadContext,
   made: Workload,
-  { id, hasRun, signal, is }: CallScope & { id: SandboxId; hasRun: boolean; is(pod: Pod): boolean },
+  {
+    id,
+    hasRun,
+    isBeside,
+    signal,
+    is,
+  }: CallScope & Pick<GuestWanted, 'hasRun'> & { id: SandboxId; isBeside: boolean; is(pod: Pod): boolean },
 ): Promise<Seen> {
   const action = `start sandbox "${id}"`;
   const startedAt = Date.now();
   const options = { action, withinMs: START_MS, everyMs: LOOK_AGAIN_MS, signal };
   const view = await looking();
+  /** What is beside a sandbox is in no view, but its pods are. */
+  async function lookBeside(): Promise<Found> {
+    const workload = await workloads.reread(made, { signal });
+    if (workload) return { workload, pods: podsOf(workload, view.pods()) };
+    throw new CayError('unavailable', `Cannot ${action}: what it was to run in was removed`, {
+      details: { reason: 'start_failed' },
+    });
+  }
   return view.until(
     id,
-    async (found) => {
+    async (own) => {
+      const found = isBeside ? await lookBeside() : own;
       // Ignore an earlier workload of the same name.
       if (!found || (found.workload.metadata.uid !== made.metadata.uid && !isOwnedBy(found.workload, made)))
         return undefined;

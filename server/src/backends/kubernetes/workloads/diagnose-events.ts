@@ -59,7 +59,7 @@ export async function diagnose(
         `Cannot ${action}: the node does not know the RuntimeClass: ${message}`,
         {
           details: { reason: 'runtime_class_unusable' },
-          hint: 'Configure its handler in containerd of the node, or choose another runtime',
+          hint: 'configure its handler in containerd of the node, or choose another runtime',
         },
       );
     }

@@ -91,7 +91,17 @@ export function openWorkloadContext(options: WorkloadContextOptions): OpenWorklo
   }
 
   return {
-    context: { client, namespace, installation, settings, workloads, links, looking, closing },
+    context: {
+      client,
+      namespace,
+      installation,
+      settings,
+      workloads,
+      links,
+      looking,
+      closing,
+      onError: options.onError,
+    },
     observed,
     look,
     close() {

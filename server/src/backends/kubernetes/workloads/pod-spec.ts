@@ -11,6 +11,7 @@ import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import { NAME_SERVER } from '../../../guest/name-server.ts';
 import { USER } from '../../support/sandbox-user.ts';
 import { DISK_REQUEST_BYTES, diskLimitOf, EPHEMERAL_STORAGE } from './disk.ts';
+import type { Pod } from '../client/objects.ts';
 import type { Runtime } from '../runtimes.ts';
 import { DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from '../settings.ts';
 
@@ -18,6 +19,8 @@ import { DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from '../settings.t
 export const CONTAINER = 'sandbox';
 const MiB = 1024 * 1024;
 const INSTALLER = 'guest';
+/** The volume that holds all that is written. */
+const FILES = 'files';
 
 const GUEST_DIRECTORY = '/.cay';
 const SOCKET_DIRECTORY = '/.cay-run';
@@ -52,12 +55,14 @@ export interface PodOptions {
   requests: { cpus: number; memoryBytes: number };
   pullPolicy: string;
   runtime: Runtime;
+  /** Of a sandbox whose files come from a snapshot: further directories that can be written. */
+  beside?: { readonly directories: readonly string[] };
 }
 
 /** Without an id it is a pod of a warm pool. */
 export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: PodOptions): object {
   const { settings, runtime, pullPolicy } = options;
-  const writable = writableOf(spec);
+  const writable = writableOf(spec, options.beside?.directories);
   // For both containers alike: the limits of a pod, which are those that hold for gVisor, are those of its
   // largest container.
   const disk = diskLimitOf(spec.limits, settings);
@@ -108,7 +113,7 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
         resources: allowed,
         volumeMounts: [
           { name: 'guest', mountPath: '/guest' },
-          { name: 'files', mountPath: '/files' },
+          { name: FILES, mountPath: '/files' },
         ],
       },
     ],
@@ -127,14 +132,14 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
           { name: 'guest', mountPath: '/etc/passwd', subPath: 'passwd', readOnly: true },
           { name: 'guest', mountPath: '/etc/group', subPath: 'group', readOnly: true },
           { name: 'socket', mountPath: SOCKET_DIRECTORY },
-          ...writable.map(({ path, name }) => ({ name: 'files', mountPath: path, subPath: name })),
+          ...writable.map(({ path, name }) => ({ name: FILES, mountPath: path, subPath: name })),
         ],
       },
     ],
     volumes: [
       { name: 'guest', emptyDir: { sizeLimit: '64Mi' } },
       { name: 'socket', emptyDir: { medium: 'Memory', sizeLimit: '1Mi' } },
-      { name: 'files', emptyDir: { sizeLimit: String(disk) } },
+      { name: FILES, emptyDir: { sizeLimit: String(disk) } },
     ],
   };
 }
@@ -143,7 +148,7 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
  * What can be written: everything that a program expects to be, or the least where the root was asked to be
  * read-only.
  */
-function writableOf(spec: SandboxSpec): Writable[] {
+function writableOf(spec: SandboxSpec, further: readonly string[] = []): Writable[] {
   const always = [
     { path: '/tmp', name: 'tmp', mode: '1777' },
     { path: '/run', name: 'run', mode: '0755' },
@@ -154,9 +159,24 @@ function writableOf(spec: SandboxSpec): Writable[] {
     ...always,
     { path: '/var/tmp', name: 'var-tmp', mode: '1777' },
   ];
-  const below = (directory: string) => spec.workdir === directory || spec.workdir.startsWith(`${directory}/`);
-  if (spec.workdir === '/' || usual.some(({ path }) => below(path))) return usual;
-  return [...usual, { path: spec.workdir, name: 'work', mode: '0755' }];
+  const isIn = (path: string, directory: string) => path === directory || path.startsWith(`${directory}/`);
+  const isOwn = spec.workdir !== '/' && !usual.some(({ path }) => isIn(spec.workdir, path));
+  const known = isOwn ? [...usual, { path: spec.workdir, name: 'work', mode: '0755' }] : usual;
+  const missing = further.filter((path) => !known.some((each) => isIn(path, each.path)));
+  return [...known, ...missing.map((path, at) => ({ path, name: `more-${at}`, mode: '0755' }))];
+}
+
+/** The directories of a sandbox of this spec that can be written, and that its files are in. */
+export function writableDirectories(spec: SandboxSpec): string[] {
+  return writableOf(spec).map(({ path }) => path);
+}
+
+/** The same of a pod that there is. */
+export function directoriesOf({ spec }: Pod): string[] {
+  const container = spec?.containers?.find(({ name }) => name === CONTAINER);
+  return (container?.volumeMounts ?? []).flatMap(({ name, mountPath }) =>
+    name === FILES ? [mountPath] : [],
+  );
 }
 
 /**

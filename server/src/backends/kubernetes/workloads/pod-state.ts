@@ -24,7 +24,7 @@ export function whyNotStarting(pod: Pod, action: string, options: { hasRun: bool
       `no node has room for it: ${scheduled.message ?? 'it cannot be scheduled'}`,
       {
         details: { reason: 'unschedulable' },
-        hint: 'Ask for less, remove sandboxes, or add a node',
+        hint: 'ask for less, remove sandboxes, or add a node',
       },
     );
   }
@@ -41,7 +41,7 @@ export function whyNotStarting(pod: Pod, action: string, options: { hasRun: bool
     ) {
       return fail('not_found', `the image of "${status.name}" cannot be had: ${said}`, {
         details: { what: 'template', reason: 'image_pull_failed' },
-        hint: 'See whether the image exists, and whether the cluster may pull it',
+        hint: 'see whether the image exists, and whether the cluster may pull it',
       });
     }
     if (

@@ -2,6 +2,7 @@
 import type { SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import { withDeadline } from '../../../lib/timeout.ts';
 import { faultPoint } from '../../../lib/fault-point.ts';
+import type { Guest } from '../../../guest/guest.ts';
 import type { CallScope, Observation } from '../../backend.ts';
 import { USER } from '../../support/sandbox-user.ts';
 import { startMain } from '../../support/start-main.ts';
@@ -89,17 +90,22 @@ export async function suspend(
   await (await looking()).until(id, (found) => isDone(found) || undefined, options);
 }
 
+/** The pod is made with the home directory. */
+export async function makeWorkdir(guest: Guest, spec: SandboxSpec, call: CallScope): Promise<void> {
+  if (!spec.readOnlyRoot && spec.workdir !== '/' && spec.workdir !== USER.home)
+    await guest.files(USER.name).mkdir(spec.workdir, withDeadline(call, GUEST_ANSWER_MS));
+}
+
 /** Waits for the guest of the workload, and records that it is ready. */
 async function finish(context: WorkloadContext, made: Workload, wanted: GuestWanted): Promise<Observation> {
   const { workloads, looking } = context;
   const { id, spec, runtime, incarnation, hasRun, signal } = wanted;
   const call = { signal };
   const found = await awaitGuest(context, made, wanted);
-  const { guest, claimed } = found;
+  const { claimed } = found;
+  const { guest } = found.live;
   let { pod } = found;
-  // The pod is made with the home directory.
-  if (!spec.readOnlyRoot && spec.workdir !== '/' && spec.workdir !== USER.home)
-    await guest.files(USER.name).mkdir(spec.workdir, withDeadline(call, GUEST_ANSWER_MS));
+  await makeWorkdir(guest, spec, call);
   await startMain(guest, spec, withDeadline(call, GUEST_ANSWER_MS));
   await faultPoint('kubernetes.start.prepared');
   // A watch may be behind. A wrong restart count would be taken for a crash later.

@@ -18,7 +18,7 @@ export function checkWorkdir(workdir: string): void {
   const refuse = (why: string) =>
     new CayError('invalid_argument', `A pod cannot have the working directory ${shown}: ${why}`, {
       details: { path: ['workdir'] },
-      hint: 'Choose one below /home/user, or one of your own such as /work',
+      hint: 'choose one below /home/user, or one of your own such as /work',
     });
   if (REFUSED.test(workdir)) throw refuse('it must have no ":" and no control characters');
   const bytes = Buffer.byteLength(workdir);

@@ -35,7 +35,7 @@ export function statusOf({ metadata }: KubernetesObject): WorkloadStatus {
 
 /** As a merge patch. */
 export interface StatusPatch {
-  metadata: { labels: Record<string, string>; annotations: Record<string, string | null> };
+  metadata: { labels: Record<string, string | null>; annotations: Record<string, string | null> };
 }
 
 export function statusPatch({

@@ -7,7 +7,7 @@ import type { KubernetesClient } from '../client/kubernetes-client.ts';
 import { mirror } from '../client/mirror.ts';
 import { sandboxOf } from '../client/names.ts';
 import type { Pod } from '../client/objects.ts';
-import { isOwnedBy, podsOf, type Found, type Workload, type Workloads } from './workload.ts';
+import { isOwnedBy, newestOf, podsOf, type Found, type Workload, type Workloads } from './workload.ts';
 
 export interface WorkloadView {
   /** Resolves when everything that there is was seen. */
@@ -56,15 +56,19 @@ export function workloadView(
   }
 
   const collections = workloads.collections.map((collection) => {
-    /** By sandbox. */
-    const uids = new Map<SandboxId, string>();
+    /** By sandbox; the one that changed last is the last. */
+    const uids = new Map<SandboxId, Set<string>>();
     const { objects, start, close } = mirror<Workload>(client, {
       ...collection,
       onChange(workload, gone) {
         const id = sandboxOf(workload);
         if (id === undefined) return;
-        if (!gone) uids.set(id, workload.metadata.uid);
-        else if (uids.get(id) === workload.metadata.uid) uids.delete(id);
+        const { uid } = workload.metadata;
+        const known = uids.get(id) ?? new Set();
+        known.delete(uid);
+        if (!gone) known.add(uid);
+        if (known.size > 0) uids.set(id, known);
+        else uids.delete(id);
         changed(id);
       },
     });
@@ -88,7 +92,8 @@ export function workloadView(
 
   function workloadOf(id: SandboxId): Workload | undefined {
     for (const { uids, objects } of collections) {
-      const found = objects.get(uids.get(id) ?? '');
+      const known = [...(uids.get(id) ?? [])].reverse().flatMap((uid) => objects.get(uid) ?? []);
+      const found = newestOf(known);
       if (found) return found;
     }
     return undefined;

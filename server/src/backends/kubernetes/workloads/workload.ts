@@ -1,12 +1,12 @@
-import type { CayError, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
+import type { CayError, SandboxId, SandboxSpec, SnapshotId } from '@cay/sdk/protocol';
 import type { CallScope } from '../../backend.ts';
 import { hashOf } from '../../support/spec-hash.ts';
-import { ANNOTATIONS, LABELS, MANAGER, objectName } from '../client/names.ts';
+import { ANNOTATIONS, LABELS, MANAGER, objectName, sandboxOf } from '../client/names.ts';
 import type { KubernetesObject, Pod } from '../client/objects.ts';
 import type { PodOptions } from './pod-spec.ts';
 import type { Failure } from './pod-state.ts';
 import type { Runtime } from '../runtimes.ts';
-import type { WorkloadStatus } from './workload-status.ts';
+import { statusOf, statusPatch, type StatusPatch, type WorkloadStatus } from './workload-status.ts';
 import type { WorkloadContext } from './workload-context.ts';
 
 /** The object that keeps the pod of a sandbox: a Job, or what another controller knows. */
@@ -24,6 +24,18 @@ export interface WorkloadOptions extends PodOptions {
   specHash: string;
   leaseSeconds: number;
   project?: string;
+  /** It is made beside the sandbox, or before there is one. */
+  beside?: Beside;
+}
+
+/** Of a workload that is not the sandbox's yet. */
+export interface Beside {
+  name: string;
+  maker: string;
+  /** The snapshot that its files come from. */
+  parent: SnapshotId;
+  /** What that has files of, and what can therefore be written. */
+  directories: readonly string[];
 }
 
 export function workloadOptionsOf(
@@ -75,12 +87,25 @@ export interface Workloads {
   leftSeconds(workload: Workload): number;
   /** Sets its lease to that many seconds from now. */
   renew(workload: Workload, leaseSeconds: number): Promise<void>;
+  /** As it is now; `undefined` if it is gone. */
+  reread(workload: Workload, options?: CallScope): Promise<Workload | undefined>;
+  /**
+   * Makes a workload that was made beside a sandbox its own, by one change. Of two that say so the one of the
+   * higher incarnation counts.
+   */
+  adopt(workload: Workload, id: SandboxId, status: WorkloadStatus, options?: CallScope): Promise<void>;
+  /** Removes this one, and no other of its sandbox. Resolves when the cluster has begun. */
+  removeOne(workload: Workload, options?: CallScope): Promise<void>;
+  /** What this maker has made beside sandboxes, and what another has taken the place of. */
+  leftOver(maker: string, options?: CallScope): Promise<(Workload & { path: string })[]>;
   /** Asks the cluster to remove it with all that it has. Resolves whether there was one. */
   remove(id: SandboxId, options?: CallScope): Promise<boolean>;
   /** Why it will never run again; `undefined` while it may. */
   whyOver(workload: Workload): Failure | undefined;
   /** Whether its files outlive its pod. */
   keepsFiles(workload: Workload): boolean;
+  /** Of a sandbox that is stopped and has no pod: gives it one for a while, or takes it away. */
+  setRunning?(workload: Workload, isRunning: boolean, options?: CallScope): Promise<void>;
   /** Why it has no pod, by its own status. `lasting`: for a while already. */
   whyStuck?(workload: Workload, action: string, lasting: boolean): CayError | undefined;
   /** The workload that the cluster has given for this claim, if one of these pods is its pod. */
@@ -100,17 +125,26 @@ export function workloadMetadata(
   id: SandboxId,
   spec: SandboxSpec,
   incarnation: number,
-  options: Pick<WorkloadOptions, 'namespace' | 'installation' | 'project' | 'specHash' | 'runtime'>,
+  options: Pick<
+    WorkloadOptions,
+    'namespace' | 'installation' | 'project' | 'specHash' | 'runtime' | 'beside'
+  >,
 ): { name: string; namespace: string; labels: Record<string, string>; annotations: Record<string, string> } {
   const { cpus, memoryBytes, diskBytes } = spec.limits;
+  const { beside } = options;
+  const { [LABELS.sandbox]: sandbox, ...others } = sandboxLabels(id, options);
+  const whose: Record<string, string> = beside
+    ? { [LABELS.next]: sandbox!, [LABELS.maker]: beside.maker }
+    : { [LABELS.sandbox]: sandbox! };
   return {
-    name: objectName(id),
+    name: beside?.name ?? objectName(id),
     namespace: options.namespace,
-    labels: { ...sandboxLabels(id, options), [LABELS.incarnation]: String(incarnation) },
+    labels: { ...others, ...whose, [LABELS.incarnation]: String(incarnation) },
     annotations: {
       [ANNOTATIONS.specHash]: options.specHash,
       [ANNOTATIONS.runtime]: options.runtime.name,
       [ANNOTATIONS.mark]: 'starting' satisfies WorkloadStatus['mark'],
+      ...(beside && { [ANNOTATIONS.parent]: beside.parent }),
       ...(memoryBytes !== null && { [ANNOTATIONS.memoryBytes]: String(memoryBytes) }),
       ...(cpus !== null && { [ANNOTATIONS.cpus]: String(cpus) }),
       ...(diskBytes !== null && { [ANNOTATIONS.diskBytes]: String(diskBytes) }),
@@ -131,6 +165,28 @@ export function sandboxLabels(
 
 export function installationLabels(installation: string): Record<string, string> {
   return { [LABELS.managedBy]: MANAGER, [LABELS.installation]: installation };
+}
+
+/** What makes a workload that was made beside a sandbox its own, as a merge patch. */
+export function adoption(id: SandboxId, status: WorkloadStatus): StatusPatch {
+  const { labels, annotations } = statusPatch(status).metadata;
+  const own = { ...labels, [LABELS.sandbox]: id, [LABELS.next]: null, [LABELS.maker]: null };
+  return { metadata: { labels: own, annotations } };
+}
+
+/** Of workloads that say they are of one sandbox, the one that is. */
+export function newestOf<W extends Workload>(found: readonly W[]): W | undefined {
+  return found.toSorted((one, other) => incarnationOf(other) - incarnationOf(one))[0];
+}
+
+const incarnationOf = (workload: Workload) => statusOf(workload).incarnation;
+
+/** Those that others have taken the place of. */
+export function supersededOf<W extends Workload>(found: readonly W[]): W[] {
+  const bySandbox = Map.groupBy(found, (each) => sandboxOf(each));
+  return found.filter(
+    (each) => sandboxOf(each) !== undefined && newestOf(bySandbox.get(sandboxOf(each))!) !== each,
+  );
 }
 
 /** An autoscaler that would like the node for itself may not take it from under the sandbox. */
