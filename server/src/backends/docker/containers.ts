@@ -61,21 +61,11 @@ export function dockerContainers(client: DockerClient, installation: string): Co
   /** The engine's id of a container never changes, so that one look is enough. */
   const known = new Map<SandboxId, string>();
 
-  const filtered = (labels: string[]) => ({
-    all: true,
-    filters: JSON.stringify({ label: [`${LABELS.installation}=${installation}`, ...labels] }),
-  });
-
+  const list = (labels: string[], action: string, signal?: AbortSignal) =>
+    listContainers(client, [`${LABELS.installation}=${installation}`, ...labels], action, signal);
+  const rename = renameContainer.bind(undefined, client);
+  const inspect = inspectContainer.bind(undefined, client);
   const replaced = new Set<SandboxId>();
-
-  async function list(labels: string[], action: string, signal?: AbortSignal): Promise<Named[]> {
-    const found = (await client.json('GET', '/containers/json', {
-      action,
-      query: filtered(labels),
-      signal,
-    })) as ContainerSummary[];
-    return found.map((each) => ({ ...each, name: parseContainerName(each.Names[0] ?? '') }));
-  }
 
   /** Finishes or undoes a rollback that an earlier server was in the middle of. */
   async function settle(id: SandboxId, all: readonly Named[]): Promise<Named | undefined> {
@@ -103,20 +93,6 @@ export function dockerContainers(client: DockerClient, installation: string): Co
     };
   }
 
-  async function rename(
-    found: Pick<Found, 'container' | 'name'>,
-    name: ContainerName,
-    { signal }: CallScope = {},
-  ): Promise<void> {
-    const wanted = formatContainerName(name);
-    if (wanted === formatContainerName(found.name)) return;
-    await client.json('POST', `/containers/${found.container}/rename`, {
-      action: `record the status of sandbox "${name.id}"`,
-      query: { name: wanted },
-      signal,
-    });
-  }
-
   async function remove(id: SandboxId, container: string): Promise<void> {
     const action = `remove sandbox "${id}"`;
     const deadline = Date.now() + REMOVAL_MS;
@@ -131,18 +107,6 @@ export function dockerContainers(client: DockerClient, installation: string): Co
       await sleep(50);
     } while (Date.now() < deadline);
     if (known.get(id) === container) known.delete(id);
-  }
-
-  async function inspect(id: SandboxId, container: string, signal?: AbortSignal): Promise<Found | undefined> {
-    const seen = (await client.json('GET', `/containers/${container}/json`, {
-      action: `look at sandbox "${id}"`,
-      signal,
-      allow: [404],
-    })) as ContainerInspect | undefined;
-    if (!seen) return undefined;
-    const name = parseContainerName(seen.Name);
-    // If the container was renamed by hand, treat it as new.
-    return { container, inspect: seen, name: name?.id === id ? name : { id, incarnation: 1 } };
   }
 
   async function observe(summary: Named, signal?: AbortSignal): Promise<Observation | undefined> {
@@ -232,6 +196,52 @@ export function dockerContainers(client: DockerClient, installation: string): Co
 
     forget: (id) => void known.delete(id),
   };
+}
+
+async function listContainers(
+  client: DockerClient,
+  labels: string[],
+  action: string,
+  signal?: AbortSignal,
+): Promise<Named[]> {
+  const found = (await client.json('GET', '/containers/json', {
+    action,
+    query: { all: true, filters: JSON.stringify({ label: labels }) },
+    signal,
+  })) as ContainerSummary[];
+  return found.map((each) => ({ ...each, name: parseContainerName(each.Names[0] ?? '') }));
+}
+
+async function renameContainer(
+  client: DockerClient,
+  found: Pick<Found, 'container' | 'name'>,
+  name: ContainerName,
+  { signal }: CallScope = {},
+): Promise<void> {
+  const wanted = formatContainerName(name);
+  if (wanted === formatContainerName(found.name)) return;
+  await client.json('POST', `/containers/${found.container}/rename`, {
+    action: `record the status of sandbox "${name.id}"`,
+    query: { name: wanted },
+    signal,
+  });
+}
+
+async function inspectContainer(
+  client: DockerClient,
+  id: SandboxId,
+  container: string,
+  signal?: AbortSignal,
+): Promise<Found | undefined> {
+  const seen = (await client.json('GET', `/containers/${container}/json`, {
+    action: `look at sandbox "${id}"`,
+    signal,
+    allow: [404],
+  })) as ContainerInspect | undefined;
+  if (!seen) return undefined;
+  const name = parseContainerName(seen.Name);
+  // If the container was renamed by hand, treat it as new.
+  return { container, inspect: seen, name: name?.id === id ? name : { id, incarnation: 1 } };
 }
 
 /**

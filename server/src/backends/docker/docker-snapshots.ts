@@ -7,7 +7,8 @@ import { requireSandboxId, requireSnapshotId, requireSpec, requireWanted } from 
 import { compareIndexes } from '../support/compare-indexes.ts';
 import type { ObservationFeed } from '../support/observation-feed.ts';
 import { hashOf } from '../support/spec-hash.ts';
-import { indexTree, type TreeIndex } from '../support/tree-index.ts';
+import type { TreeIndex } from '../support/tree-index.ts';
+import { treeIndexes } from '../support/tree-indexes.ts';
 import { LABELS } from './container-config.ts';
 import { observationOf } from './container-state.ts';
 import type { DockerContext } from './docker-context.ts';
@@ -30,29 +31,17 @@ export interface DockerSnapshotsContext extends DockerContext {
 
 export const CLONE_FAULTS = ['docker.clone.made'] as const;
 
-/** Indexes of snapshots are kept for the next comparison, up to so many files together. */
-const MOST_INDEXED = 500_000;
-
 export function dockerSnapshots(context: DockerSnapshotsContext): Snapshotting {
   const { changes, client, containers, installation, readers, snapshots, starter } = context;
   const queue = new KeyedQueue<SnapshotId>();
-  const indexes = new Map<SnapshotId, TreeIndex>();
+  const indexes = treeIndexes();
 
   async function index(snapshot: SnapshotId, scope: CallScope): Promise<TreeIndex> {
     await snapshots.require(snapshot, scope);
-    const known = indexes.get(snapshot);
-    if (known) return known;
     const action = `compare snapshot "${snapshot}"`;
-    const files = readers.reading(snapshot, scope, (container) =>
-      exportFiles(client, container, action, scope),
-    );
-    const made = await indexTree(files, { isLeftOut });
-    indexes.set(snapshot, made);
-    let size = 0;
-    // The newest stay.
-    for (const [id, each] of [...indexes].reverse())
-      if ((size += each.size) > MOST_INDEXED) indexes.delete(id);
-    return made;
+    const open = () =>
+      readers.reading(snapshot, scope, (container) => exportFiles(client, container, action, scope));
+    return indexes.of(snapshot, open, { isLeftOut });
   }
 
   async function sandboxesOf(snapshot: SnapshotId): Promise<string[]> {
@@ -122,7 +111,7 @@ export function dockerSnapshots(context: DockerSnapshotsContext): Snapshotting {
               details: { sandboxes },
             },
           );
-        indexes.delete(snapshot);
+        indexes.forget(snapshot);
         await readers.forget(snapshot);
         await snapshots.remove(snapshot);
       });
@@ -181,5 +170,5 @@ function requireIds(id: SandboxId, snapshot: SnapshotId): void {
 
 const noMemory = (action: string) =>
   new CayError('unsupported', `Cannot ${action} with memory: Docker keeps files only`, {
-    hint: 'Leave out "memory" to keep the files',
+    hint: 'leave out "memory" to keep the files',
   });

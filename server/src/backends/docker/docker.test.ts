@@ -82,7 +82,7 @@ describe('docker without an engine', () => {
   it('says that the engine is away and what to do about it', async () => {
     const backend = dockerBackend({ host: 'unix:///nonexistent/docker.sock', guestPath: '/nonexistent' });
     const error = await backend.list().catch((reason: unknown) => reason);
-    expect(isCayError(error, 'unavailable') && error.hint).toContain('Start the Docker engine');
+    expect(isCayError(error, 'unavailable') && error.hint).toContain('start the Docker engine');
     await backend.close();
   });
 });

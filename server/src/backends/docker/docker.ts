@@ -29,20 +29,19 @@ import {
 import type { Probeable } from '../probing/probed-backend.ts';
 import { requireSandboxId, requireSpec } from '../support/check.ts';
 import { observationFeed } from '../support/observation-feed.ts';
-import { hashOf } from '../support/spec-hash.ts';
-import { LABELS } from './container-config.ts';
 import { containerFreezing } from './container-freezing.ts';
 import { containerSpace } from './container-space.ts';
 import { absent, observationOf } from './container-state.ts';
 import { dockerContainers } from './containers.ts';
 import { dockerClient } from './docker-client.ts';
-import { checkDockerSpec, readyContainer, unpause, type DockerContext } from './docker-context.ts';
+import { checkDockerSpec, readyContainer, type DockerContext } from './docker-context.ts';
 import { dockerVolumes } from './docker-volumes.ts';
 import { dockerSnapshots } from './docker-snapshots.ts';
 import { sweeper } from './sweep.ts';
 import { snapshotImages } from './snapshot-images.ts';
 import { snapshotReaders } from './snapshot-readers.ts';
 import { engineAddress, lookAtEngine, type Engine } from './engine.ts';
+import { ensureContainer } from './ensure-container.ts';
 import { feedEvents } from './event-feed.ts';
 import { guestConnections } from './guest-connections.ts';
 import { dockerImages } from './images.ts';
@@ -72,13 +71,7 @@ export interface DockerOptions {
 export type DockerBackend = Backend & Resizing & Freezing & Snapshotting & Sweeping & Probeable;
 
 export function dockerBackend(options: DockerOptions): DockerBackend {
-  const installation = options.installation ?? 'default';
-  if (!/^[a-z0-9]+(-[a-z0-9]+)*$/.test(installation) || installation.length > 64) {
-    throw new CayError(
-      'invalid_argument',
-      `Installation "${installation}" must be lower-case letters, digits and single dashes`,
-    );
-  }
+  const installation = requireInstallation(options.installation ?? 'default');
   const client = dockerClient(options.host ?? engineAddress());
   const containers = dockerContainers(client, installation);
   const { guestPath, baseImage = 'debian:stable-slim', policy = DEFAULT_POLICY } = options;
@@ -169,25 +162,9 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     async ensure(id, spec, scope = {}) {
       requireSandboxId(id);
       requireSpec(spec);
-      return changes.changing(id, async () => {
-        const found = await containers.find(id, scope);
-        if (found && found.inspect.Config.Labels?.[LABELS.specHash] !== hashOf(spec)) {
-          throw new CayError(
-            'already_exists',
-            `Cannot ensure sandbox "${id}": it was made from a different spec`,
-          );
-        }
-        if (found?.inspect.State.Running && found.name.mark !== 'starting') {
-          // A stop that was cut off before it did anything is taken back.
-          await containers.rename(found, { id, incarnation: found.name.incarnation }, scope);
-          if (!found.inspect.State.Paused) return observationOf(found.name, found.inspect);
-          await unpause(context, id, found.container, scope);
-          return look(id, scope);
-        }
-        if (!found?.inspect.State.Running) guests.hangUp(id, 'it is started again');
-        await volumes.requireAll(spec, scope);
-        return starts.run(() => starter.start(id, spec, found, scope));
-      });
+      return changes.changing(id, () =>
+        ensureContainer({ ...context, starter, starts, look }, id, spec, scope),
+      );
     },
 
     async observe(id, scope) {
@@ -261,4 +238,14 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
   };
   return backend;
+}
+
+function requireInstallation(installation: string): string {
+  if (!/^[a-z0-9]+(-[a-z0-9]+)*$/.test(installation) || installation.length > 64) {
+    throw new CayError(
+      'invalid_argument',
+      `Installation "${installation}" must be lower-case letters, digits and single dashes`,
+    );
+  }
+  return installation;
 }

@@ -1,4 +1,5 @@
 import { CayError, type ErrorCode } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { saidIn, timeoutIn } from '../../lib/http-failure.ts';
 
 const CODES: Record<number, ErrorCode> = {
@@ -36,7 +37,7 @@ export function fromDockerAnswer(status: number, body: string, action: string): 
 export function fromDocker(error: unknown, action: string, where: string): CayError {
   if (error instanceof CayError) return error;
   // A request that was aborted says so, and only its cause says whether by the caller or by a timeout.
-  const { name, code, message } = timeoutIn(error) ?? (error as NodeJS.ErrnoException);
+  const { name, code } = timeoutIn(error) ?? (error as NodeJS.ErrnoException);
   if (name === 'AbortError')
     return new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: error });
   if (name === 'TimeoutError')
@@ -49,19 +50,19 @@ export function fromDocker(error: unknown, action: string, where: string): CayEr
       `Cannot ${action}: Docker at "${where}" may not be used by this user`,
       {
         cause: error,
-        hint: 'Add this user to the group "docker", or run as root',
+        hint: 'add this user to the group "docker", or run as root',
       },
     );
   }
   if (code === 'ENOENT' || code === 'ECONNREFUSED' || code === 'EHOSTUNREACH' || code === 'ENOTFOUND') {
     return new CayError('unavailable', `Cannot ${action}: no Docker engine answers at "${where}"`, {
       cause: error,
-      hint: 'Start the Docker engine (systemctl start docker), or set DOCKER_HOST to where it listens',
+      hint: 'start the Docker engine (systemctl start docker), or set DOCKER_HOST to where it listens',
     });
   }
   return new CayError(
     'unavailable',
-    `Cannot ${action}: the connection to Docker at "${where}" broke: ${message}`,
+    `Cannot ${action}: the connection to Docker at "${where}" broke: ${systemReason(error)}`,
     { cause: error },
   );
 }

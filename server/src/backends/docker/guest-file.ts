@@ -28,7 +28,7 @@ export function guestFile(path: string): () => Promise<GuestFile> {
       known = undefined;
       throw new CayError('failed_precondition', `Cannot read the guest at "${path}"`, {
         cause,
-        hint: 'Build it with "npm run guest"',
+        hint: 'build it with "npm run guest"',
       });
     }
   }

@@ -49,7 +49,7 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
     const reference = template === 'base' ? options.baseImage : template;
     if (!REFERENCE.test(reference)) {
       throw new CayError('invalid_argument', `Template "${template}" is not the name of an image`, {
-        hint: 'Use "base", or a name such as "python:3.13-slim"',
+        hint: 'use "base", or a name such as "python:3.13-slim"',
       });
     }
     // Without a tag Docker would fetch all that the registry has.

@@ -33,7 +33,7 @@ export function unknownImage(template: string, cause: unknown): CayError {
     {
       cause,
       details: { what: 'template' },
-      hint: `Try "docker pull" on the engine's machine`,
+      hint: `try "docker pull" on the engine's machine`,
     },
   );
 }

@@ -3,8 +3,9 @@ import { CayError } from '@cay/sdk/protocol';
 import { byteReader } from '../../lib/byte-reader.ts';
 import { ETC_FILES } from '../../host/templates/base-recipe.ts';
 import { packFile, tarEnd } from '../../lib/tar/pack.ts';
-import { contentPadding, rawEntries, renamedHead, type RawEntry } from '../../lib/tar/raw-entries.ts';
+import { rawEntries, renamedHead, type RawEntry } from '../../lib/tar/raw-entries.ts';
 import type { CallScope } from '../backend.ts';
+import { passEntries } from '../support/pass-entries.ts';
 import type { DockerClient } from './docker-client.ts';
 
 /** As Go counts the bits of a mode. */
@@ -31,7 +32,7 @@ export async function* exportFiles(
   const stream = await client.stream(`/containers/${container}/export`, { action, signal });
   if (!stream) throw new CayError('not_found', `Cannot ${action}: its files are gone`);
   const empty = new Set<string>();
-  yield* passOn(stream, (entry) => {
+  yield* passEntries(stream, (entry) => {
     if (isMountPoint(entry)) empty.add(entry.name);
     return isLeftOut(entry.name) || isDevice(entry) || isMountPoint(entry) ? undefined : entry.head;
   });
@@ -80,39 +81,22 @@ export async function* tarPathsOf(
     if (parts.length === 0) {
       const stream = await client.stream(`/containers/${container}/export`, { action, signal: scope.signal });
       if (!stream) throw gone(action);
-      yield* passOn(stream, (entry) => (isLeftOut(entry.name) || isDevice(entry) ? undefined : entry.head));
+      yield* passEntries(stream, (entry) =>
+        isLeftOut(entry.name) || isDevice(entry) ? undefined : entry.head,
+      );
       continue;
     }
     await requirePath(client, container, path, { action, signal: scope.signal });
     const above = Buffer.from(parts.slice(0, -1).join('/')).toString('latin1');
     const placed = (name: string) => (above === '' ? name : `${above}/${name}`);
     const stream = await archiveOf(client, container, path, { action, signal: scope.signal });
-    yield* passOn(stream, (entry) =>
+    yield* passEntries(stream, (entry) =>
       isDevice(entry) || isLeftOut(placed(entry.name))
         ? undefined
         : renamedHead(entry, placed(entry.name), entry.letter === '1' ? placed(entry.target) : entry.target),
     );
   }
   yield tarEnd();
-}
-
-/** The entries for which there is a head, without the end mark. */
-async function* passOn(
-  stream: AsyncIterable<Uint8Array>,
-  headOf: (entry: RawEntry) => Buffer | undefined,
-): AsyncIterable<Uint8Array> {
-  const reader = byteReader(stream);
-  try {
-    for await (const entry of rawEntries(reader)) {
-      const head = headOf(entry);
-      if (!head) continue;
-      yield head;
-      yield* entry.content;
-      if (entry.sizeBytes % 512 !== 0) yield contentPadding(entry);
-    }
-  } finally {
-    await reader.close();
-  }
 }
 
 interface Call {

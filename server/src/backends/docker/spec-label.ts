@@ -1,14 +1,13 @@
-import { CayError, SandboxSpecSchema, type SandboxSpec } from '@cay/sdk/protocol';
+import { CayError, type SandboxSpec } from '@cay/sdk/protocol';
 import type { SealedBox } from '../../lib/sealed-box.ts';
+import { openedSpec, sealedSpec } from '../support/sealed-spec.ts';
 
 /**
  * A spec as a label of a container or an image. Everybody who may use the engine can read labels, and the
  * environment in a spec may have secrets: it is sealed where there is a key.
  */
 export function specLabel(id: string, spec: SandboxSpec, box: SealedBox | undefined): string {
-  const { env, ...rest } = spec;
-  if (!box || Object.keys(env).length === 0) return JSON.stringify(spec);
-  return JSON.stringify({ ...rest, sealedEnv: box.seal(JSON.stringify(env), contextOf(id)) });
+  return sealedSpec(spec, box, contextOf(id));
 }
 
 /**
@@ -30,14 +29,7 @@ export function readSpecLabel(
       },
     );
   try {
-    const { sealedEnv, ...spec } = JSON.parse(label) as { sealedEnv?: string };
-    const parsed = SandboxSpecSchema.parse(spec);
-    if (sealedEnv === undefined || withoutEnv) return parsed;
-    if (!box) throw new Error('there is no key');
-    return {
-      ...parsed,
-      env: JSON.parse(box.open(sealedEnv, contextOf(id)).toString()) as SandboxSpec['env'],
-    };
+    return openedSpec(label, box, contextOf(id), { withoutEnv });
   } catch (cause) {
     throw new CayError('failed_precondition', `Cannot read the spec of "${id}" in Docker`, {
       hint: 'give the key that it was sealed with; CAY_SECRET_KEY and the file "secret.key" are where keys come from',

@@ -1,17 +1,18 @@
 /** Starting the container of a sandbox that was absent, stopped, failed or left half-started. */
-import { CayError, isCayError, type SandboxId, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
-import { requireRuntime } from '../../policy/allow-runtime.ts';
+import { CayError, type SandboxId, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
 import type { CallScope, Observation } from '../backend.ts';
 import { hashOf } from '../support/spec-hash.ts';
 import { startMain } from '../support/start-main.ts';
 import { requireAccountFiles } from './account-files.ts';
-import { containerConfig, LABELS, resources } from './container-config.ts';
+import { containerConfig, LABELS } from './container-config.ts';
 import type { ContainerName } from './container-name.ts';
 import { observationOf } from './container-state.ts';
 import type { Found } from './containers.ts';
 import { checkDockerSpec, type DockerContext } from './docker-context.ts';
 import type { GuestConnection } from './guest-connections.ts';
+import { openFilesLimit } from './open-files-limit.ts';
 import { specLabel } from './spec-label.ts';
+import { relimit, requireStartable } from './start-again.ts';
 import { takePlace } from './take-place.ts';
 
 /** How long a started guest has to answer. */
@@ -51,16 +52,13 @@ export interface ContainerStarter {
 }
 
 export function containerStarter(context: DockerContext): ContainerStarter {
-  const { installation, client, containers, images, policy, guests, engine, box } = context;
-  /** The lowest limit of open files that the engine may not set. */
-  let openFilesRefused = Number.POSITIVE_INFINITY;
-
-  const setsOpenFiles = ({ limits }: SandboxSpec) => limits.openFiles < openFilesRefused;
+  const { installation, client, containers, images, guests, engine, box } = context;
+  const openFiles = openFilesLimit();
 
   async function make(
     name: ContainerName,
     spec: SandboxSpec,
-    { image, parent, limits, setOpenFiles = setsOpenFiles(spec) }: ContainerOrigin,
+    { image, parent, limits, setOpenFiles = openFiles.isSet(spec) }: ContainerOrigin,
     scope: CallScope,
   ): Promise<string> {
     const [known, runtime] = [await engine(), await checkDockerSpec(context, spec)];
@@ -82,26 +80,6 @@ export function containerStarter(context: DockerContext): ContainerStarter {
     );
   }
 
-  /**
-   * An engine that may not raise the limit of open files says so only in words of its runtime. Whether that was
-   * the reason shows without the limit: the container then gets the engine's own, lower one.
-   */
-  async function withOrWithoutOpenFiles(
-    spec: SandboxSpec,
-    attempt: (setOpenFiles: boolean) => Promise<void>,
-  ): Promise<void> {
-    const setOpenFiles = setsOpenFiles(spec);
-    try {
-      await attempt(setOpenFiles);
-    } catch (error) {
-      if (!setOpenFiles || !isRefusedStart(error)) throw error;
-      await attempt(false).catch(() => {
-        throw error;
-      });
-      openFilesRefused = Math.min(openFilesRefused, spec.limits.openFiles);
-    }
-  }
-
   /** Creates and starts the container of a sandbox that was absent. */
   async function create(
     id: SandboxId,
@@ -110,7 +88,7 @@ export function containerStarter(context: DockerContext): ContainerStarter {
     given: ContainerOrigin | undefined,
   ): Promise<void> {
     const origin = given ?? { image: (await images.prepare(spec.template, scope)).id };
-    await withOrWithoutOpenFiles(spec, async (setOpenFiles) => {
+    await openFiles.attempt(spec, async (setOpenFiles) => {
       const name = { id, incarnation: 1, mark: 'starting' as const };
       const container = await make(name, spec, { ...origin, setOpenFiles }, scope);
       try {
@@ -153,46 +131,20 @@ export function containerStarter(context: DockerContext): ContainerStarter {
     return observationOf(name, found.inspect);
   }
 
-  /** A container that was made with what the operator does not allow any more does not run again. */
-  function requireStartable({ inspect }: Found, { template }: SandboxSpec): void {
-    const { Runtime: runtime } = inspect.HostConfig;
-    if (runtime !== undefined) requireRuntime(policy, runtime, [runtime]);
-    images.requireAllowed(template);
-  }
-
-  /** Gives a container that does not run the limits of today. */
-  async function relimit(
-    id: SandboxId,
-    { container, inspect }: Found,
-    { limits }: SandboxSpec,
-    { signal }: CallScope,
-  ): Promise<void> {
-    const { cpus, memoryBytes, pids } = limits;
-    const wanted = Object.entries(resources({ cpus, memoryBytes, pids }, (await engine()).machine));
-    const has: Record<string, unknown> = { ...inspect.HostConfig };
-    // The engine reports an absent limit of processes as nothing at all.
-    if (wanted.every(([name, value]) => (has[name] ?? -1) === value)) return;
-    await client.json('POST', `/containers/${container}/update`, {
-      action: `limit sandbox "${id}"`,
-      body: Object.fromEntries(wanted),
-      signal,
-    });
-  }
-
   async function startAgain(
     id: SandboxId,
     spec: SandboxSpec,
     before: Found,
     scope: CallScope,
   ): Promise<void> {
-    requireStartable(before, spec);
-    await relimit(id, before, spec, scope);
+    requireStartable(context, before, spec);
+    await relimit(context, id, before, spec, scope);
     const fresh = isFresh(before);
     const name = { id, incarnation: before.name.incarnation + (fresh ? 0 : 1), mark: 'starting' as const };
     await containers.rename(before, name, scope);
     const found = { ...before, name };
     if (!fresh) return startChecked(id, before.container, scope);
-    await withOrWithoutOpenFiles(spec, async (setOpenFiles) => {
+    await openFiles.attempt(spec, async (setOpenFiles) => {
       // One that never ran has nothing but the files of its image: another can take its place.
       const container = setOpenFiles ? found.container : await remake(found, spec, scope);
       await startChecked(id, container, scope);
@@ -252,8 +204,3 @@ export function containerStarter(context: DockerContext): ContainerStarter {
 }
 
 const isFresh = ({ inspect }: Found) => inspect.State.Status === 'created';
-
-/** What the runtime refuses is 400 or 500, by the version of the engine; 404, 409 and the like are others. */
-function isRefusedStart(error: unknown): boolean {
-  return isCayError(error) && (error.details['status'] === 400 || error.details['status'] === 500);
-}

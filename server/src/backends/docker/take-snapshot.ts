@@ -59,7 +59,7 @@ export async function takeSnapshot(
   }
 }
 
-/** All files as an image of one layer, which stands on no other. */
+/** All files as an image of one layer, which has no image below. */
 async function flatten(
   context: DockerContext & { snapshots: SnapshotImages },
   { container, inspect }: Found,
