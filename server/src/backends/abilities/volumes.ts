@@ -29,9 +29,9 @@ export interface VolumeWish extends CallScope {
  * another is a *clone*, which begins with its content.
  *
  * **Who calls.** The control plane alone: once for each verb of a client, and `listVolumes` at startup and every
- * minute. The control plane chooses ids, and knows names, projects and which sandbox mounts what. It never runs two verbs
- * on one volume at the same time. Every verb is idempotent and survives a crash: a volume that was being made is
- * absent afterwards, one that was being removed is removed.
+ * minute. The control plane chooses ids, and knows names, projects and which sandbox mounts what. It never
+ * runs two verbs on one volume at the same time. Every verb is idempotent and survives a crash: a volume that
+ * was being made is absent afterwards, one that was being removed is removed.
  *
  * What happens to a sandbox (stop, rollback, fork, snapshot, hibernation) leaves its volumes alone. A mounted
  * volume shows what others write to it: at once on a shared kernel, and at the next open or read on gVisor.
@@ -59,7 +59,10 @@ export interface VolumeKeeping {
   listVolumes(scope?: CallScope): Promise<Omit<VolumeFacts, 'usedBytes'>[]>;
   /** An absent one is done. Rejects `failed_precondition` with `details.sandboxes` while a sandbox mounts it. */
   removeVolume(id: VolumeId, scope?: CallScope): Promise<void>;
-  /** Both need the ability `volumeArchives`. All of it as a tar archive (POSIX pax), as it is when the first byte is read. Rejects `not_found`. */
+  /**
+   * Both need the ability `volumeArchives`. All of it as a tar archive (POSIX pax), as it is when the first
+   * byte is read. Rejects `not_found`.
+   */
   exportVolume(id: VolumeId, scope?: CallScope): AsyncIterable<Uint8Array>;
   /** Makes a volume of an archive, completely or not at all. Rejects `invalid_argument` for a damaged one. */
   importVolume(id: VolumeId, wish: VolumeWish, archive: AsyncIterable<Uint8Array>): Promise<VolumeFacts>;

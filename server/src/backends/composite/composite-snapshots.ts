@@ -124,8 +124,10 @@ export function compositeSnapshots({ members, where, placeOf }: CompositeSnapsho
       yield* (await of(snapshot, options)).backend.exportSnapshot(snapshot, options);
     },
 
-    async importSnapshot(snapshot, archive, { platform: name = members.fallback, ...options } = {}) {
+    async importSnapshot(snapshot, archive, { platform, ...options } = {}) {
       requireSnapshotId(snapshot);
+      const asked = members.home ? members.home(options) : platform;
+      const name = asked ?? members.fallback;
       const { backend } = able({ name, backend: await members.get(name) }, `import snapshot "${snapshot}"`);
       where.note(snapshot, name);
       return labelled(await backend.importSnapshot(snapshot, archive, options), name);

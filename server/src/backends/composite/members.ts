@@ -22,6 +22,8 @@ export interface Members {
    * on the fallback. Throws `not_found` for an unknown name.
    */
   target(spec: SandboxSpec, scope: CallScope): string | undefined;
+  /** The same for what has no spec. Absent: it is the fallback. */
+  home?(scope: CallScope): string | undefined;
   /** Whether this server has a member of this name. */
   has(name: string): boolean;
   /** Rejects `unavailable` while the member cannot be opened, `not_found` for an unknown name. */

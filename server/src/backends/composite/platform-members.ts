@@ -125,7 +125,7 @@ export async function openPlatformMembers(
       if (names.includes(name)) return name;
       throw new CayError('not_found', `Platform "${String(name).slice(0, 64)}" is unknown`, {
         details: { what: 'platform' },
-        hint: `Known platforms: ${names.join(', ')}`,
+        hint: `known platforms: ${names.join(', ')}`,
       });
     },
 

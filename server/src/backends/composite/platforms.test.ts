@@ -92,7 +92,7 @@ describe('choosing a platform', () => {
     ]) {
       await expect(verb).rejects.toMatchObject({
         code: 'not_found',
-        hint: 'Known platforms: usual, big, small',
+        hint: 'known platforms: usual, big, small',
       });
     }
   });

@@ -29,7 +29,7 @@ export async function platformsBackend({
     throw new CayError(
       'invalid_argument',
       `The rule for label "${unknown.label}" names platform "${unknown.platform}", which is unknown`,
-      { hint: `Known platforms: ${names.join(', ')}` },
+      { hint: `known platforms: ${names.join(', ')}` },
     );
   }
   const members = await openPlatformMembers(sources, onError);

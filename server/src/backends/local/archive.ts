@@ -11,10 +11,10 @@ import type { ArchiveSeal, CallScope, ImportOptions, SnapshotFacts } from '../ba
 import { requireWanted } from '../support/check.ts';
 import { newName, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
-import { footingOf } from './plan.ts';
+import { templatePartsOf } from './plan.ts';
 import { idsOf, requireSnapshot, wanted, withSignal } from './snapshot-content.ts';
 import { grownBy } from './grown-by.ts';
-import type { Footing } from './sandbox-record.ts';
+import type { TemplateParts } from './sandbox-record.ts';
 import { snapshotFactsOf, type SnapshotRecord } from './snapshot-record.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
 
@@ -96,9 +96,12 @@ async function takeIn(
   const usual = await pickRuntime(engine);
   let kept = false;
   try {
-    const path = await resources.trees.prepare(build);
     const { manifest, digest } = await read(archive, {
-      tree: { path, ids: usual.ids },
+      tree: async ({ part, spec }) => {
+        const template = part && templatePartsOf(await engine.templates.prepare(spec.template, usual.ids));
+        const path = await resources.trees.prepare(build, template && { parent: template.templateTree });
+        return { path, ids: usual.ids };
+      },
       imageDir: await images.make(image),
       maxBytes: (await resources.trees.space()).freeBytes,
       ...(admit && { admit }),
@@ -163,8 +166,8 @@ async function recordOf(
     state: 'taking',
     tree,
     footing: whole
-      ? await footingOfWhole(engine, usual)
-      : footingOf(await engine.templates.prepare(spec.template, usual.ids)),
+      ? await templatePartsOfWhole(engine, usual)
+      : templatePartsOf(await engine.templates.prepare(spec.template, usual.ids)),
     runtime: (same ?? usual).name,
     // Processes of a runtime that is not here have nowhere to go on.
     ...(memory &&
@@ -174,8 +177,8 @@ async function recordOf(
 }
 
 /** A tree that has all its files needs nothing of its template, which may not even be here. */
-async function footingOfWhole(engine: Engine, { ids }: Runtime): Promise<Footing> {
-  const { templateTree } = footingOf(await engine.templates.prepare('base', ids));
+async function templatePartsOfWhole(engine: Engine, { ids }: Runtime): Promise<TemplateParts> {
+  const { templateTree } = templatePartsOf(await engine.templates.prepare('base', ids));
   return { templateTree, binds: [] };
 }
 

@@ -62,7 +62,9 @@ export async function abilitiesOn(
   if (usual?.isolation === 'none')
     for (const ability of [...VOLUMES, 'tmpfs', 'bucketMounts'] as const)
       missing[ability] = `${usual.name} mounts nothing`;
-  const noBuckets = resources.bucketMounts ? resources.bucketMounts.why() : 'the server opens no buckets';
+  const noBuckets = resources.bucketMounts
+    ? await resources.bucketMounts.probe()
+    : 'the server opens no buckets';
   if (noBuckets !== undefined) missing.bucketMounts ??= noBuckets;
   if (!policy.hostPaths?.length) missing.hostPaths = 'the operator allows no directory of the host';
   return {

@@ -5,6 +5,7 @@
 import { newId, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../../../../test/support/local-platform.ts';
+import { whyLater } from '../../../../test/support/tier.ts';
 import { armFaultPoints } from '../../lib/fault-point.ts';
 import { IMPORT_FAULTS } from './archive.ts';
 import { CLONE_FAULTS, CLONE_START_FAULTS } from './clone.ts';
@@ -335,7 +336,7 @@ function scenes(runtime: string, list: Scene[]): void {
       }
 
       for (const scene of list) {
-        it.each(scene.faults)(
+        it.skipIf(whyLater() !== undefined).each(scene.faults)(
           `${scene.verb} that fails at %s is as before or as after`,
           async (fault) => {
             const stage = await setUp(scene);

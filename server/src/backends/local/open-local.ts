@@ -11,6 +11,7 @@ import type { Egress } from '../../egress/egress.ts';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { detectCgroups } from '../../host/cgroups/detect.ts';
 import type { HostResources } from '../../host/host-resources.ts';
+import { allBucketDirectories } from '../../host/instances/instance-mount.ts';
 import { storeGuest } from '../../host/instances/kept-guest.ts';
 import { openIdRanges } from '../../host/instances/id-ranges.ts';
 import { probeShift, type ShiftProbe } from '../../host/instances/probe-shift.ts';
@@ -92,6 +93,7 @@ const OURS = [
   'volumes',
   'buckets.sock',
   'bucket-writes',
+  'bucket-probe',
   IMAGE_STORE,
   'installation.json',
   'probes-local.json',
@@ -112,7 +114,8 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     // Also where nobody opens buckets: mounts of an earlier server end here.
     laid.resources.bucketMounts = await openBucketMounts({
       dir: options.dir,
-      opening: options.buckets ?? {},
+      directories: () => allBucketDirectories(options.dir),
+      opening: options.buckets,
       guestBinary: laid.resources.guestBinary,
       onError: options.onError ?? (() => {}),
     });

@@ -4,7 +4,7 @@ import type { PreparedTemplate } from '../../host/templates/template.ts';
 import { newName, quotaOf, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
 import { planMounts, requireFreeOf } from './plan-mounts.ts';
-import type { Footing } from './sandbox-record.ts';
+import type { TemplateParts } from './sandbox-record.ts';
 
 export interface Wanted {
   template: string;
@@ -20,7 +20,7 @@ export interface PlanOptions {
   sandbox?: SandboxId;
   hostname?: string;
   /** The tree that it has already; absent, it gets a clone of the template. */
-  on?: { tree?: string; footing?: Footing | undefined };
+  on?: { tree?: string; footing?: TemplateParts | undefined };
   /** Whom an image counts for. */
   project?: string | undefined;
   signal?: AbortSignal | undefined;
@@ -38,7 +38,7 @@ export async function plan(
   const runtime = await pickRuntime(engine, wanted.runtime);
   const footing =
     on?.footing ??
-    footingOf(await engine.templates.prepare(wanted.template, runtime.ids, { project, signal }));
+    templatePartsOf(await engine.templates.prepare(wanted.template, runtime.ids, { project, signal }));
   requireFreeOf(wanted, footing.binds);
   const mounts = planMounts(engine, wanted.mounts, { sandbox, user: wanted.user });
   const name = newName.instance();
@@ -74,17 +74,17 @@ export async function cloneTemplate(
     templates.forget(facts.template);
     Object.assign(
       facts,
-      footingOf(await templates.prepare(facts.template, resources.runtimes.get(facts.runtime)!.ids)),
+      templatePartsOf(await templates.prepare(facts.template, resources.runtimes.get(facts.runtime)!.ids)),
     );
     await resources.trees.prepare(facts.tree, { parent: facts.templateTree, ...how });
   }
 }
 
-export function footingOf({ tree, binds, image }: PreparedTemplate): Footing {
+export function templatePartsOf({ tree, binds, image }: PreparedTemplate): TemplateParts {
   return { templateTree: tree, binds, ...(image && { image }) };
 }
 
 /** The template tree, bind mounts and image of an instance. */
-export function footingIn({ templateTree, binds, image }: Footing): Footing {
+export function templatePartsIn({ templateTree, binds, image }: TemplateParts): TemplateParts {
   return { templateTree, binds, ...(image && { image }) };
 }

@@ -182,6 +182,8 @@ async function refillFrom(engine: Engine, instances: Map<string, Found>, poolSiz
     if (!allowsRuntime(policy, facts.runtime) || facts.openFiles !== usual.openFiles) continue;
     const instance = await takeUp(engine, facts, usual);
     if (!instance) continue;
+    // The server that made it may have parked it.
+    if (resources.cgroups.controllers.freezer) await freezeInstance(instance, false).catch(engine.onError);
     // The operator may have changed what sandboxes get.
     await setQuota(resources, facts.tree, usual);
     // One that does not answer is not worth waiting for: it goes the way of the others.

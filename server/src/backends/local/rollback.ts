@@ -37,6 +37,9 @@ export const ROLLBACK_FAULTS = [
   'local.rollback.switched',
 ] as const;
 
+/** How long a rollback waits for unwritten files of mounts. What remains is written when the old instance has ended. */
+const BUCKETS_MS = 20_000;
+
 export async function rollback(
   engine: Engine,
   id: SandboxId,
@@ -68,6 +71,8 @@ export async function rollback(
     if (old && !record.frozen && engine.resources.cgroups.controllers.freezer)
       await freezeInstance(old, true);
     await faultPoint('local.rollback.frozen');
+    // What the old has open in mounts of buckets comes before what the new writes there.
+    if (old) await engine.resources.bucketMounts?.write(id, BUCKETS_MS);
     const quotaBytes = quotaOf(engine.resources, record.spec.limits);
     await engine.resources.trees.prepare(name, { parent: from.tree, quotaBytes });
     await faultPoint('local.rollback.prepared');

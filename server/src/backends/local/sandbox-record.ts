@@ -24,16 +24,16 @@ import { openJsonRecords, type JsonRecords } from '../../host/json-records.ts';
 import { hasOpenEnv, withOpenedEnv, withSealedEnv } from './sealed-env.ts';
 
 /**
- * What a tree needs to be a sandbox's root: the template's tree that it goes back to, and what of the host is
- * shown in it.
+ * What a sandbox has of its template: the tree that its own was cloned from, and the directories of the host that
+ * are shown in it. The records on disk call it `footing`.
  */
-export const FootingSchema = z.object({
+export const TemplatePartsSchema = z.object({
   templateTree: z.string(),
   binds: z.array(z.object({ source: z.string(), target: z.string(), readOnly: z.boolean() })),
   /** The image that the template is, if it is one. */
   image: ImageOriginSchema.optional(),
 });
-export type Footing = z.infer<typeof FootingSchema>;
+export type TemplateParts = z.infer<typeof TemplatePartsSchema>;
 
 const SandboxRecordSchema = z.object({
   id: SandboxIdSchema,
@@ -50,7 +50,7 @@ const SandboxRecordSchema = z.object({
   /** The active tree that is its disk. */
   tree: z.string(),
   /** Absent in records of servers that did not keep it: then it is the template's of today. */
-  footing: FootingSchema.optional(),
+  footing: TemplatePartsSchema.optional(),
   /** The snapshot that its tree was made from, if it was not the template. */
   parent: SnapshotIdSchema.optional(),
   /** Its processes are kept from running. */

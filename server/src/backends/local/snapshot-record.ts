@@ -15,7 +15,7 @@ import type { SnapshotFacts } from '../backend.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 import { openJsonRecords, type JsonRecords } from '../../host/json-records.ts';
 import { hasOpenEnv, withOpenedEnv, withSealedEnv } from './sealed-env.ts';
-import { FootingSchema } from './sandbox-record.ts';
+import { TemplatePartsSchema } from './sandbox-record.ts';
 
 const SnapshotRecordSchema = z.object({
   id: SnapshotIdSchema,
@@ -27,7 +27,7 @@ const SnapshotRecordSchema = z.object({
   state: z.enum(['taking', 'kept', 'removing']),
   /** The committed tree that has its files. */
   tree: z.string(),
-  footing: FootingSchema,
+  footing: TemplatePartsSchema,
   /** The runtime of the sandbox: whose ids the files belong to, and whose processes are in the image. */
   runtime: z.string(),
   /** Its processes, if they were kept, and what is needed to revive them. */

@@ -1,6 +1,6 @@
 /** Takes a snapshot of a sandbox: its files and, where asked for, its memory. */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
-import { captureInstance, syncInstance } from '../../host/instances/capture.ts';
+import { captureInstance } from '../../host/instances/capture.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { SnapshotFacts } from '../backend.ts';
@@ -8,8 +8,8 @@ import { requireWanted } from '../support/check.ts';
 import { requireCheckpoints } from './checkpoints.ts';
 import { newName, requireRecord, wrongPhase, type Engine } from './engine.ts';
 import { grownBy } from './grown-by.ts';
-import { footingOf } from './plan.ts';
-import type { Footing, SandboxRecord } from './sandbox-record.ts';
+import { templatePartsOf } from './plan.ts';
+import type { TemplateParts, SandboxRecord } from './sandbox-record.ts';
 import { snapshotFactsOf, type SnapshotRecord } from './snapshot-record.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
 
@@ -98,7 +98,7 @@ async function planSnapshot(
       },
     );
   }
-  const prepared = footing ?? (await footingToday(engine, sandbox));
+  const prepared = footing ?? (await templatePartsToday(engine, sandbox));
   return {
     id,
     sandbox: sandbox.id,
@@ -117,11 +117,11 @@ async function planSnapshot(
 }
 
 /** For a sandbox whose record does not say which template tree it has. */
-async function footingToday(
+async function templatePartsToday(
   { templates, resources }: Engine,
   { spec, runtime }: SandboxRecord,
-): Promise<Footing> {
-  return footingOf(await templates.prepare(spec.template, resources.runtimes.get(runtime)!.ids));
+): Promise<TemplateParts> {
+  return templatePartsOf(await templates.prepare(spec.template, resources.runtimes.get(runtime)!.ids));
 }
 
 /** Copies the files, and the processes if they are to be kept, as they are at one moment. */
@@ -132,10 +132,9 @@ async function keep(engine: Engine, sandbox: SandboxRecord, record: SnapshotReco
     await faultPoint('local.snapshot.still');
   };
   const instance = live.get(sandbox.id);
-  if (!record.memory) {
-    if (instance) await syncInstance(instance);
-    return commit();
-  }
+  // All that was written inside is in the tree already: processes under runc write to the page cache of the
+  // host, and gVisor writes through a host descriptor for each file (`host/instances/sync.test.ts`).
+  if (!record.memory) return commit();
   const { image } = record.memory;
   if (!instance) {
     await images.copy(sandbox.memory!.image, image);

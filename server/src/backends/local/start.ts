@@ -18,7 +18,7 @@ import type { Hold } from './held-names.ts';
 import { requireOpen, save, setQuota, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
 import { fitGuest } from './fit-guest.ts';
-import { cloneTemplate, footingIn, plan } from './plan.ts';
+import { cloneTemplate, templatePartsIn, plan } from './plan.ts';
 import { poolKeyOf } from './pool.ts';
 import { planMounts } from './plan-mounts.ts';
 import { requireEnforceable, requireMountable } from './require-enforceable.ts';
@@ -85,7 +85,7 @@ export async function start(
     hostname,
     instance: used.name,
     tree: used.tree,
-    footing: footingIn(used),
+    footing: templatePartsIn(used),
     parent: before?.parent,
     frozen: false,
   };
@@ -103,7 +103,7 @@ export async function start(
     requireWanted(signal);
     await startMain(await fitGuest(instance, spec), spec);
     engine.live.set(id, instance);
-    const footing = footingIn(instance.facts);
+    const footing = templatePartsIn(instance.facts);
     const observation = await save(engine, { ...record, phase: 'ready', footing });
     engine.keepWatch(id, instance);
     return observation;

@@ -1,4 +1,4 @@
-import { bell } from './signal.ts';
+import { changeSignal } from './change-signal.ts';
 
 /** Thrown at a writer of a pipe without a reader. */
 export class BrokenPipe extends Error {
@@ -17,7 +17,7 @@ export interface BytePipe extends AsyncIterable<Uint8Array> {
 
 export function bytePipe(capacity = 256 * 1024): BytePipe {
   const chunks: Uint8Array[] = [];
-  const changed = bell();
+  const changed = changeSignal();
   let held = 0;
   let ended = false;
   let closed = false;
@@ -25,7 +25,7 @@ export function bytePipe(capacity = 256 * 1024): BytePipe {
   function close(): void {
     closed = true;
     chunks.length = 0;
-    changed.ring();
+    changed.notify();
   }
 
   return {
@@ -34,12 +34,12 @@ export function bytePipe(capacity = 256 * 1024): BytePipe {
       if (data.length === 0) return;
       chunks.push(data.slice());
       held += data.length;
-      changed.ring();
+      changed.notify();
       while (held >= capacity && !closed) await changed.wait();
     },
     end() {
       ended = true;
-      changed.ring();
+      changed.notify();
     },
     close,
     async *[Symbol.asyncIterator]() {
@@ -48,7 +48,7 @@ export function bytePipe(capacity = 256 * 1024): BytePipe {
           const chunk = chunks.shift();
           if (chunk) {
             held -= chunk.length;
-            changed.ring();
+            changed.notify();
             yield chunk;
           } else if (ended) {
             return;

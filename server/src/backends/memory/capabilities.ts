@@ -1,4 +1,5 @@
 import type { Capabilities } from '@cay/sdk/protocol';
+import { NO_BUCKETS } from './memory-volumes.ts';
 
 export function memoryCapabilities(): Capabilities {
   return {
@@ -29,6 +30,7 @@ export function memoryCapabilities(): Capabilities {
       suspend: true,
       snapshots: true,
       snapshotXattrs: true,
+      snapshotRoot: true,
       memorySnapshots: false,
       volumes: true,
       volumeSize: true,
@@ -55,7 +57,7 @@ export function memoryCapabilities(): Capabilities {
       snapshots:
         "Snapshots live in the server's own process and end with it; its archives are for this backend alone",
       volumes: "Volumes live in the server's own process and end with it",
-      bucketMounts: 'Nothing is mounted in memory: use copies of buckets',
+      bucketMounts: NO_BUCKETS,
       hostPaths: 'Nothing of the host is shown in memory',
       memorySnapshots: 'What a function has in its variables cannot be kept',
     },

@@ -1,7 +1,10 @@
 import { contentOf, type Directory, type FileNode } from './file-node.ts';
 import { fileTree, type FileTree } from './file-tree.ts';
 
-/** The same files in a tree of their own, without what is mounted. Content is shared until one of them changes a file. */
+/**
+ * The same files in a tree of their own, without what is mounted. Content is shared until one of them changes
+ * a file.
+ */
 export function copyTree(tree: FileTree): FileTree {
   // A file with two names is one file in the copy too.
   const copies = new Map<FileNode, FileNode>();

@@ -1,5 +1,5 @@
 import type { FileEvent } from '@cay/sdk/protocol';
-import { bell } from './signal.ts';
+import { changeSignal } from './change-signal.ts';
 import type { FileTree } from './file-tree.ts';
 
 const MAX_PENDING = 16_384;
@@ -19,7 +19,7 @@ export function watchTree(
   { realPath, path, recursive, signals }: WatchOptions,
 ): AsyncIterable<FileEvent> {
   const pending: FileEvent[] = [];
-  const changed = bell();
+  const changed = changeSignal();
   let over = false;
 
   const prefix = realPath === '/' ? '/' : `${realPath}/`;
@@ -29,12 +29,12 @@ export function watchTree(
     if (pending.length < MAX_PENDING)
       pending.push({ type, path: below === undefined ? path : `${path.replace(/\/$/, '')}/${below}` });
     else if (pending.at(-1)!.type !== 'overflow') pending.push({ type: 'overflow', path });
-    changed.ring();
+    changed.notify();
   };
   const stop = () => {
     over = true;
     tree.listeners.delete(listener);
-    changed.ring();
+    changed.notify();
   };
   tree.listeners.add(listener);
   for (const signal of signals) signal?.addEventListener('abort', stop, { once: true });

@@ -1,4 +1,4 @@
-import { bell } from './signal.ts';
+import { changeSignal } from './change-signal.ts';
 
 /** What everything in a sandbox goes through, and waits at while it is frozen. */
 export interface Gate {
@@ -12,7 +12,7 @@ export interface Gate {
 }
 
 export function gate(): Gate {
-  const changed = bell();
+  const changed = changeSignal();
   let closed = false;
   const made: Gate = {
     get closed() {
@@ -23,7 +23,7 @@ export function gate(): Gate {
     },
     open() {
       closed = false;
-      changed.ring();
+      changed.notify();
     },
     async pass(...signals) {
       while (closed && !signals.some((signal) => signal?.aborted)) {

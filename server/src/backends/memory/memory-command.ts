@@ -1,6 +1,7 @@
-import { CayError, type CommandEnd, type CommandInfo } from '@cay/sdk/protocol';
+import { type CommandEnd, type CommandInfo } from '@cay/sdk/protocol';
 import type { CallOptions, CommandHandle, GuestExec } from '../../guest/guest.ts';
-import { BrokenPipe, bytePipe } from './byte-pipe.ts';
+import { attachHandle } from './attach-handle.ts';
+import { bytePipe } from './byte-pipe.ts';
 import { findProgram, launch, type Launch } from './launch.ts';
 import type { Machine } from './machine.ts';
 import { outputLog } from './output-log.ts';
@@ -42,7 +43,7 @@ export function startCommand(
   { pid, argv, request, env, user, onIdle }: StartOptions,
 ): MemoryCommand {
   const { id, workdir } = request;
-  const { gate, gone } = machine;
+  const { gate } = machine;
   const log = outputLog(request.keepBytes ?? DEFAULT_KEEP_BYTES, request.overflow ?? 'wait');
   const stdin = bytePipe();
   const killing = new AbortController();
@@ -136,76 +137,10 @@ export function startCommand(
     kill,
     forgetOutput: () => log.forget(),
 
-    attach({ offset, existing, signal }) {
-      const reader = log.read(offset);
-      const ended = Promise.withResolvers<CommandEnd>();
-      const settle = (how: CommandEnd) => {
-        if (!handles.delete(look)) return;
-        reader.close();
-        if (end) onIdle();
-        signal?.removeEventListener('abort', close);
-        ended.resolve(how);
-      };
-      const look = () => {
-        if (end && reader.drained) settle(end);
-      };
-      const close = () => {
-        settle(end ?? { kind: 'lost', reason: 'The handle was closed before the command ended' });
-      };
-      handles.add(look);
-      look();
-      if (signal?.aborted) close();
-      else signal?.addEventListener('abort', close, { once: true });
-
-      const output: CommandHandle['output'] = {
-        [Symbol.asyncIterator]: () => ({
-          async next() {
-            const value = await reader.next();
-            look();
-            return value ? { done: false, value } : { done: true, value: undefined };
-          },
-          async return() {
-            close();
-            return { done: true, value: undefined };
-          },
-        }),
-      };
-      const demandStdin = () => {
-        if (!request.stdin)
-          throw new CayError(
-            'failed_precondition',
-            `Cannot write to command "${id}": it was started without stdin`,
-          );
-      };
-      return {
-        id,
-        pid,
-        existing,
-        output,
-        ended: ended.promise,
-        async write(data) {
-          await gate.pass(gone);
-          demandStdin();
-          try {
-            await stdin.write(data);
-          } catch (error) {
-            if (error instanceof BrokenPipe)
-              throw new CayError(
-                'failed_precondition',
-                `Cannot write to command "${id}": it does not read any more`,
-              );
-            throw error;
-          }
-        },
-        async closeStdin() {
-          await gate.pass(gone);
-          demandStdin();
-          stdin.end();
-        },
-        async [Symbol.asyncDispose]() {
-          close();
-        },
-      };
-    },
+    attach: (options) =>
+      attachHandle(
+        { id, pid, log, stdin, takesInput: request.stdin === true, machine, handles, onIdle, end: () => end },
+        options,
+      ),
   };
 }

@@ -42,9 +42,10 @@ export function memoryPorts(gone: AbortSignal, gate: Gate): MemoryPorts {
       };
     },
 
-    async connect(port, { signal } = {}) {
+    async connect(port, { signal, datagrams } = {}) {
       await begin(signal);
       checkPort(port);
+      if (datagrams) throw new CayError('unsupported', 'Programs in memory have no ports for UDP');
       const listener = listening.get(port);
       if (!listener)
         throw new CayError('unavailable', `Cannot connect to port ${port}: no program listens there`, {

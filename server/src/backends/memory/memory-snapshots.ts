@@ -136,5 +136,5 @@ const taken = (snapshot: SnapshotId) =>
 
 const noMemory = (action: string) =>
   new CayError('unsupported', `Cannot ${action} with memory: the memory backend keeps files only`, {
-    hint: 'Leave out "memory" to keep the files',
+    hint: 'leave out "memory" to keep the files',
   });

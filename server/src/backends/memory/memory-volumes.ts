@@ -24,6 +24,9 @@ export interface MemoryVolumes extends VolumeKeeping {
   unmount(tree: FileTree): void;
 }
 
+/** Why no bucket is mounted. */
+export const NO_BUCKETS = 'Nothing is mounted in memory: use copies of buckets';
+
 const OWNER = { uid: 1000, gid: 1000 };
 
 export function memoryVolumes(
@@ -134,6 +137,7 @@ export function memoryVolumes(
     validate({ mounts = [] }) {
       for (const mount of mounts) {
         if (mount.type === 'host') requireHostPath(policy, mount.source, mount.readOnly);
+        if (mount.type === 'bucket') throw new CayError('unsupported', NO_BUCKETS);
         if (mount.type !== 'volume') continue;
         const { readOnly } = get(mount.volume as VolumeId);
         if (readOnly && !mount.readOnly)

@@ -1,6 +1,6 @@
 import type { OutputChannel } from '@cay/sdk/protocol';
 import type { OutputChunk, OutputGap } from '../../guest/guest.ts';
-import { bell } from './signal.ts';
+import { changeSignal } from './change-signal.ts';
 
 const PIECE = 16 * 1024;
 
@@ -38,7 +38,7 @@ export interface OutputLog {
 export function outputLog(keepBytes: number, overflow: 'wait' | 'drop'): OutputLog {
   const chunks: OutputChunk[] = [];
   const readers = new Set<{ at: number }>();
-  const changed = bell();
+  const changed = changeSignal();
   let outputBytes = 0;
   let keptFrom = 0;
   let acknowledged = 0;
@@ -74,12 +74,12 @@ export function outputLog(keepBytes: number, overflow: 'wait' | 'drop'): OutputL
         if (completed) return;
         chunks.push({ channel, offset: outputBytes, data: piece });
         outputBytes += piece.length;
-        changed.ring();
+        changed.notify();
       }
     },
     complete() {
       completed = true;
-      changed.ring();
+      changed.notify();
     },
     read(offset) {
       const place = { at: Math.min(offset, outputBytes) };
@@ -88,12 +88,12 @@ export function outputLog(keepBytes: number, overflow: 'wait' | 'drop'): OutputL
       const close = () => {
         open = false;
         readers.delete(place);
-        changed.ring();
+        changed.notify();
       };
       return {
         async next() {
           acknowledged = Math.max(acknowledged, place.at);
-          changed.ring();
+          changed.notify();
           while (open && place.at >= outputBytes && !completed) await changed.wait();
           if (!open || place.at >= outputBytes) {
             close();
@@ -122,7 +122,7 @@ export function outputLog(keepBytes: number, overflow: 'wait' | 'drop'): OutputL
     forget() {
       chunks.length = 0;
       keptFrom = outputBytes;
-      changed.ring();
+      changed.notify();
     },
   };
 }

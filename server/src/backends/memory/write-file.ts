@@ -50,7 +50,9 @@ export async function writeFile(
       tree.append(file, part, path);
     }
     await check();
-    tree.put(user, target(), file);
+    const place = target();
+    options.onLook?.(place.node !== undefined);
+    tree.put(user, place, file);
   } catch (error) {
     tree.reserve(-file.size, path);
     throw error;

@@ -1,7 +1,9 @@
 /** Tries the abilities of one runtime in a sandbox of its own. */
 import { newId, SandboxSpecSchema, type Ability, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { collect, type Collected } from '../../guest/collect.ts';
 import type { Guest, GuestExec } from '../../guest/guest.ts';
+import { PROBE_BUCKET, PROBE_FILE, PROBE_TEXT } from '../../bucket-mounts/probe-bucket.ts';
 import { withTimeout } from '../../lib/timeout.ts';
 import type { Backend } from '../backend.ts';
 import { withoutUnenforceable } from '../support/check-spec.ts';
@@ -180,6 +182,22 @@ const PROBES: Partial<Record<Ability, Attempt>> = {
     const { end } = await run('head -c 400000000 /dev/zero | tail -c 400000000 >/dev/null');
     if (end.kind === 'exited' && end.exitCode === 0) return 'a process had more memory than the limit allows';
   },
+  async bucketMounts({ backend, spec, other: id }) {
+    const path = '/mnt/probe';
+    const mounts = [{ type: 'bucket' as const, bucket: PROBE_BUCKET, path, readOnly: false }];
+    try {
+      await backend.ensure(id, { ...spec, mounts });
+      const guest = await backend.connect(id);
+      const shell = `cat ${path}/${PROBE_FILE} && cp ${path}/${PROBE_FILE} ${path}/copy && cat ${path}/copy`;
+      const { end, stdout, stderr } = await collect(await guest.exec(commandOf(spec, { shell })), {
+        maxBytes: 4096,
+      });
+      if (end.kind !== 'exited' || end.exitCode !== 0) return `a file could not be copied: ${quote(stderr)}`;
+      if (stdout.toString() !== PROBE_TEXT + PROBE_TEXT) return `the file has ${quote(stdout)}`;
+    } finally {
+      await backend.remove(id);
+    }
+  },
   async readOnlyRoot({ backend, spec, other: id }) {
     const readOnly = { ...spec, readOnlyRoot: true };
     try {
@@ -245,7 +263,7 @@ async function tryOne(
   try {
     return (await withTimeout(work(), TRY_MS, () => late('It did not end', TRY_MS))) ?? undefined;
   } catch (error) {
-    return error instanceof NotTried ? NOT_TRIED : (error as Error).message;
+    return error instanceof NotTried ? NOT_TRIED : systemReason(error);
   }
 }
 

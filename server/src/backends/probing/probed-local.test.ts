@@ -10,7 +10,7 @@ describe.skipIf(reason !== undefined)(`probes of this machine's runtimes ${reaso
   it('see everything work that is wired, once, and leave nothing behind', { timeout: 180_000 }, async () => {
     const dir = await mkdtemp('/tmp/cay-probes-');
     const open = async () =>
-      probedBackend(await openLocal({ dir, poolSize: 0 }), {
+      probedBackend(await openLocal({ dir, poolSize: 0, buckets: {} }), {
         file: join(dir, 'probes-local.json'),
         delayMs: 0,
         onError: (error) => failures.push(error),

@@ -21,7 +21,7 @@ export function checkSpec(
   requireSpec(spec);
   if (spec.runtime !== undefined && !known.runtimes.includes(spec.runtime)) {
     throw new CayError('not_found', `Runtime "${spec.runtime}" is unknown to ${where}`, {
-      hint: `Known runtimes: ${known.runtimes.join(', ')}`,
+      hint: `known runtimes: ${known.runtimes.join(', ')}`,
     });
   }
   for (const mount of spec.mounts ?? []) {
@@ -38,7 +38,8 @@ export function checkSpec(
     const ability = LIMIT_ABILITIES[limit];
     if (spec.limits[limit] === null || known.abilities[ability]) continue;
     throw new CayError('unsupported', `${where} cannot enforce "limits.${limit}": ${known.notes[ability]}`, {
-      hint: `Set "limits.${limit}" to null`,
+      details: { limit },
+      hint: `set "limits.${limit}" to null`,
     });
   }
 }

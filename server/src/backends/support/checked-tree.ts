@@ -6,9 +6,14 @@
 import { CayError } from '@cay/sdk/protocol';
 import { byteReader, TruncatedError } from '../../lib/byte-reader.ts';
 import { tarEnd } from '../../lib/tar/pack.ts';
+import { withoutRoot } from '../../lib/tar/plain-name.ts';
 import { contentPadding, rawEntries, type RawEntry } from '../../lib/tar/raw-entries.ts';
 
 const MOST_FILES = 2_000_000;
+/** Longer ones no program can give to the kernel. */
+const LONGEST_NAME = 4096;
+/** They are remembered, all of them. */
+const MOST_NAME_BYTES = 128 * 1024 * 1024;
 const TYPES: Record<string, 'file' | 'link' | 'directory'> = {
   '0': 'file',
   '7': 'file',
@@ -22,12 +27,13 @@ const ATTRIBUTE = /^SCHILY\.xattr\.(?!user\.|security\.capability$)/;
 
 export async function* checkedTree(
   tar: AsyncIterable<Uint8Array>,
+  { allowMarks = false }: { allowMarks?: boolean } = {},
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const reader = byteReader(tar);
-  const types = new Map<string, 'file' | 'link' | 'directory'>();
+  const seen: Seen = { types: new Map(), bytes: 0 };
   try {
     for await (const entry of rawEntries(reader)) {
-      check(entry, types);
+      check(entry, seen, allowMarks);
       yield entry.head;
       yield* entry.content;
       if (entry.sizeBytes % 512 !== 0) yield contentPadding(entry);
@@ -43,32 +49,47 @@ export async function* checkedTree(
   }
 }
 
-function check(entry: RawEntry, types: Map<string, 'file' | 'link' | 'directory'>): void {
+interface Seen {
+  readonly types: Map<string, 'file' | 'link' | 'directory'>;
+  /** Of all names. */
+  bytes: number;
+}
+
+function check(entry: RawEntry, seen: Seen, allowMarks: boolean): void {
   const { name, letter, target, records } = entry;
+  const { types } = seen;
   const type = TYPES[letter];
   const shown = JSON.stringify(name.slice(0, 200));
   if (!type) throw refused(`${shown} is of a type that no sandbox has`);
   if (name === '' && type === 'directory') return;
+  if (name.length > LONGEST_NAME) throw refused(`the name ${shown} is too long`);
   const parts = name.split('/');
   if (parts.some((part) => part === '..' || part === '.' || part === ''))
     throw refused(`the name ${shown} leads elsewhere`);
-  if (parts.at(-1)!.startsWith('.wh.'))
+  if (!allowMarks && parts.at(-1)!.startsWith('.wh.'))
     throw refused(`the name ${shown} means something else to this platform`);
   for (const key of records.keys())
     if (ATTRIBUTE.test(key)) throw refused(`${shown} has an attribute that no sandbox can set`);
-  for (let length = 1; length < parts.length; length++) {
-    const above = parts.slice(0, length).join('/');
+  const remember = (path: string, what: 'file' | 'link' | 'directory') => {
+    if (!types.has(path)) seen.bytes += path.length;
+    types.set(path, what);
+    if (types.size > MOST_FILES) throw refused(`it has more than ${MOST_FILES} files`);
+    if (seen.bytes > MOST_NAME_BYTES) throw refused('its names are too long together');
+  };
+  // Above a directory that is known all are known.
+  for (let end = name.lastIndexOf('/'); end > 0; end = name.lastIndexOf('/', end - 1)) {
+    const above = name.slice(0, end);
     const known = types.get(above);
-    if (known === undefined) types.set(above, 'directory');
-    else if (known !== 'directory') throw refused(`${shown} is below what is no directory`);
+    if (known === 'directory') break;
+    if (known !== undefined) throw refused(`${shown} is below what is no directory`);
+    remember(above, 'directory');
   }
   const before = types.get(name);
   if (before !== undefined && (before === 'directory') !== (type === 'directory'))
     throw refused(`${shown} is there twice, once as a directory`);
-  if (letter === '1' && types.get(target.replace(/^(\.?\/)+/, '')) !== 'file')
+  if (letter === '1' && types.get(withoutRoot(target)) !== 'file')
     throw refused(`${shown} is a link to what is no file of it`);
-  types.set(name, type);
-  if (types.size > MOST_FILES) throw refused(`it has more than ${MOST_FILES} files`);
+  remember(name, type);
 }
 
 const refused = (why: string, cause?: unknown) =>

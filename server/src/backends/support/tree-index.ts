@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import { CayError, type FileChange } from '@cay/sdk/protocol';
 import { byteReader } from '../../lib/byte-reader.ts';
+import { withoutRoot } from '../../lib/tar/plain-name.ts';
 import { rawEntries, type RawEntry } from '../../lib/tar/raw-entries.ts';
 
 export interface IndexedFile {
@@ -23,6 +24,8 @@ export type TreeIndex = ReadonlyMap<string, IndexedFile>;
 
 /** About 300 bytes of memory each. */
 const MOST_FILES = 1_000_000;
+/** Of names and of what links lead to. */
+const MOST_NAME_BYTES = 256 * 1024 * 1024;
 const TYPES: Record<string, FileChange['type']> = { '0': 'file', '2': 'symlink', '5': 'directory' };
 
 export async function indexTree(
@@ -30,17 +33,19 @@ export async function indexTree(
   { isLeftOut = () => false }: { isLeftOut?: (name: string) => boolean } = {},
 ): Promise<TreeIndex> {
   const index = new Map<string, IndexedFile>();
+  let nameBytes = 0;
   const reader = byteReader(tar);
   try {
     for await (const entry of rawEntries(reader)) {
       if (entry.name === '' || isLeftOut(entry.name)) continue;
-      if (index.size >= MOST_FILES)
+      nameBytes += entry.name.length + entry.target.length;
+      if (index.size >= MOST_FILES || nameBytes > MOST_NAME_BYTES)
         throw new CayError(
           'resource_exhausted',
-          `Cannot compare a tree of more than ${MOST_FILES} files on this platform`,
+          `Cannot compare a tree of more than ${MOST_FILES} files, or ${MOST_NAME_BYTES} bytes of names, on this platform`,
         );
       // A further name of a file: it is what the first one is.
-      const same = entry.letter === '1' ? index.get(`/${entry.target.replace(/^(\.?\/)+/, '')}`) : undefined;
+      const same = entry.letter === '1' ? index.get(`/${withoutRoot(entry.target)}`) : undefined;
       index.set(`/${entry.name}`, same ?? (await indexed(entry)));
     }
   } finally {

@@ -1,13 +1,13 @@
-/** Wakes everyone who waits. What they wait for they look at themselves, before and after. */
-export interface Bell {
-  ring(): void;
+/** Wakes everyone who waits. Waiters check their own condition, before and after. */
+export interface ChangeSignal {
+  notify(): void;
   wait(): Promise<void>;
 }
 
-export function bell(): Bell {
+export function changeSignal(): ChangeSignal {
   let waiting: (() => void)[] = [];
   return {
-    ring() {
+    notify() {
       const woken = waiting;
       waiting = [];
       for (const wake of woken) wake();
