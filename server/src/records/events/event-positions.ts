@@ -1,5 +1,6 @@
-import type { Sql, SqlValue } from '../sql/sql.ts';
+import type { Sql } from '../sql/sql.ts';
 import type { EventRecords } from './events.ts';
+import { ofWhom } from './of-whom.ts';
 
 /** Finds where in the log a reader begins, by time or by number of events. */
 export function eventPositions(
@@ -23,18 +24,9 @@ export function eventPositions(
       return low;
     },
     async beforeLast(count, { project, sandbox }) {
-      const conditions: string[] = ['1 = 1'];
-      const values: SqlValue[] = [];
-      if (sandbox !== undefined) {
-        conditions.push('sandbox = ?');
-        values.push(sandbox);
-      }
-      if (project !== undefined) {
-        conditions.push('project = ?');
-        values.push(project);
-      }
+      const [condition, ...values] = ofWhom({ project, sandbox });
       const row = await sql.get<{ id: number }>(
-        `SELECT id FROM events WHERE ${conditions.join(' AND ')} ORDER BY id DESC LIMIT 1 OFFSET ?`,
+        `SELECT id FROM events WHERE ${condition} ORDER BY id DESC LIMIT 1 OFFSET ?`,
         ...values,
         count,
       );

@@ -3,6 +3,7 @@ import type { Sql, SqlValue } from '../sql/sql.ts';
 import { hex, type StoredEvent } from './chain.ts';
 import { readAnchor } from './event-chain.ts';
 import type { EventQuery, EventRecords } from './events.ts';
+import { ofWhom } from './of-whom.ts';
 
 /** Ids that one read covers. */
 export const WINDOW = 500;
@@ -40,17 +41,8 @@ export function readEvents(sql: Sql, lastId: () => Promise<number>): Pick<EventR
 
 /** One statement for each filter, because SQLite chooses the index when it prepares. */
 function select({ after = 0, project, sandbox, limit = 1000 }: EventQuery): [string, ...SqlValue[]] {
-  const conditions = ['id > ?'];
-  const values: SqlValue[] = [after];
-  if (sandbox !== undefined) {
-    conditions.push('sandbox = ?');
-    values.push(sandbox);
-  }
-  if (project !== undefined) {
-    conditions.push('project = ?');
-    values.push(project);
-  }
-  return [`SELECT * FROM events WHERE ${conditions.join(' AND ')} ORDER BY id LIMIT ?`, ...values, limit];
+  const [condition, ...values] = ofWhom({ project, sandbox });
+  return [`SELECT * FROM events WHERE id > ? AND ${condition} ORDER BY id LIMIT ?`, after, ...values, limit];
 }
 
 export function showEvent(row: StoredEvent): CayEvent {

@@ -29,6 +29,8 @@ export interface BucketRecords {
   syncs(sandbox: SandboxId): Promise<SyncRow[]>;
   /** What was the same on both sides after the last sync, as `saveBase` was given it. */
   base(sandbox: SandboxId, path: string): Promise<string | null>;
+  /** What the bases of a project take. */
+  baseBytes(project: string): Promise<number>;
   update(
     row: Pick<SyncRow, 'sandbox' | 'path'>,
     changes: Partial<Pick<SyncRow, 'pending' | 'files' | 'syncedAtMs' | 'error'>> & { base?: string },
@@ -126,6 +128,14 @@ export function bucketTable({ sql }: TableContext): BucketRecords {
         path,
       );
       return row?.base ?? null;
+    },
+    async baseBytes(project) {
+      const row = await sql.get<{ bytes: number | null }>(
+        `SELECT sum(octet_length(b.base)) AS bytes FROM bucket_syncs b JOIN sandboxes s ON s.id = b.sandbox
+         WHERE s.project = ?`,
+        project,
+      );
+      return Number(row?.bytes ?? 0);
     },
     async update({ sandbox, path }, { pending, files, syncedAtMs, error, base }) {
       const columns: [string, string | number | null | undefined][] = [

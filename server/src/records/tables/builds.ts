@@ -6,6 +6,7 @@ export type BuildState = 'waiting' | 'building' | 'ready' | 'failed';
 
 export interface BuildFailure {
   message: string;
+  hint?: string;
   /** 0 is the base template, 1 the first step, and one more than there are steps what follows the last. */
   step: number;
   steps: number;
@@ -40,6 +41,8 @@ export interface BuildLogEntry {
   atMs: number;
   level: 'debug' | 'info' | 'warn' | 'error';
   message: string;
+  /** The message says which step begins. */
+  step?: true;
 }
 
 export type BuildEnd = { snapshot: SnapshotId } | { failure: BuildFailure };

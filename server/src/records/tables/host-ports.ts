@@ -3,7 +3,7 @@ import type { TableContext } from './table-context.ts';
 
 /** A port of the server's machine that leads to a port of a sandbox. */
 export interface HostPortRow {
-  protocol: 'tcp';
+  protocol: 'tcp' | 'udp';
   hostPort: number;
   address: string;
   port: number;
@@ -19,7 +19,7 @@ export interface HostPortRecords {
   list(sandbox?: string): Promise<HostPortRow[]>;
   count(project: string): Promise<number>;
   /** Resolves whether there was one. */
-  delete(sandbox: string, hostPort: number): Promise<boolean>;
+  delete(sandbox: string, protocol: HostPortRow['protocol'], hostPort: number): Promise<boolean>;
 }
 
 export function hostPortTable({ sql }: TableContext): HostPortRecords {
@@ -53,7 +53,10 @@ export function hostPortTable({ sql }: TableContext): HostPortRecords {
         'SELECT count(*) AS count FROM host_ports WHERE project = ?',
         project,
       ))!.count,
-    delete: async (sandbox, hostPort) =>
-      (await sql.run('DELETE FROM host_ports WHERE sandbox = ? AND host_port = ?', sandbox, hostPort)) > 0,
+    delete: async (sandbox, protocol, hostPort) =>
+      (await sql.run(
+        'DELETE FROM host_ports WHERE sandbox = ? AND protocol = ? AND host_port = ?',
+        ...[sandbox, protocol, hostPort],
+      )) > 0,
   };
 }

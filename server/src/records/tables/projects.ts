@@ -106,7 +106,7 @@ export function projectTable({ sql, now, box }: TableContext): ProjectRecords {
           if (count === 0) continue;
           throw new CayError(
             'failed_precondition',
-            `Cannot remove project "${id}": it has ${count} ${what}`,
+            `Cannot remove project "${id}": it still has ${what} (${count})`,
             { details: { [what]: count }, hint: `remove its ${what} first` },
           );
         }

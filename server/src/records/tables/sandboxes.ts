@@ -21,6 +21,7 @@ import {
 } from './sandbox-row.ts';
 import { sealedNetworks } from '../sealing/sealed-network.ts';
 import { insertMounts } from './volumes.ts';
+import { requireTextRoom } from './text-room.ts';
 import type { TableContext } from './table-context.ts';
 
 export interface SandboxRecords {
@@ -106,6 +107,7 @@ export function sandboxTable({ sql, specs, box }: TableContext): SandboxRecords 
   const records: SandboxRecords = {
     async insert(row) {
       const keys = Object.keys(SANDBOX_INSERTED) as (keyof typeof SANDBOX_INSERTED)[];
+      await requireTextRoom(sql, row, { ...row }, (key, value) => column(row.id, key, value));
       // A statement that fails would end a PostgreSQL transaction, so that a conflict inserts nothing instead.
       const inserted = await sql.run(
         `INSERT INTO sandboxes (${Object.values(SANDBOX_INSERTED).join(', ')})
@@ -146,13 +148,15 @@ export function sandboxTable({ sql, specs, box }: TableContext): SandboxRecords 
       ),
     update: (id, changes) =>
       sql.transaction(async (tx) => {
-        const before = await tx.get<{ state: SandboxState }>(
-          `SELECT state FROM sandboxes WHERE id = ?${dialect.lockRow}`,
+        const before = await tx.get<{ state: SandboxState; project: string }>(
+          `SELECT state, project FROM sandboxes WHERE id = ?${dialect.lockRow}`,
           id,
         );
         if (!before) throw new CayError('not_found', `Sandbox "${id}" does not exist`);
         if (changes.state !== undefined && changes.state !== before.state)
           requireTransition(id, before.state, changes.state);
+        const { project } = before;
+        await requireTextRoom(tx, { project, id }, changes, (key, value) => column(id, key, value));
         const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [
           keyof typeof SANDBOX_COLUMNS,
           unknown,
@@ -182,22 +186,11 @@ export function sandboxTable({ sql, specs, box }: TableContext): SandboxRecords 
       await sql.run('DELETE FROM sandboxes WHERE id = ?', id);
     },
     async usage(project) {
-      const usage: Usage = { sandboxes: 0, cpus: 0, memoryBytes: 0, diskBytes: 0, pids: 0 };
-      const rows = await sql.all<{ state: SandboxState; paused_as: Pause | null; spec: string }>(
+      const rows = await sql.all<UsingSandbox>(
         'SELECT state, paused_as, spec FROM sandboxes WHERE project = ?',
         project,
       );
-      for (const { state, paused_as: pausedAs, spec } of rows) {
-        const { cpus, memoryBytes, diskBytes, pids } = (JSON.parse(spec) as { limits: Limits }).limits;
-        usage.sandboxes++;
-        usage.diskBytes += diskBytes ?? 0;
-        const runs = state === 'creating' || state === 'active';
-        if (runs) usage.cpus += cpus ?? 0;
-        if (!runs && pausedAs !== 'frozen') continue;
-        usage.memoryBytes += memoryBytes ?? 0;
-        usage.pids += pids ?? 0;
-      }
-      return usage;
+      return usageOf(rows);
     },
     promised: async () =>
       (await sql.get<{ memoryBytes: number; diskBytes: number }>(
@@ -252,4 +245,21 @@ export function sandboxTable({ sql, specs, box }: TableContext): SandboxRecords 
       (await sql.get<{ at: number | null }>('SELECT min(expires_at) AS at FROM sandboxes'))?.at ?? undefined,
   };
   return records;
+}
+
+type UsingSandbox = Pick<StoredSandbox, 'spec' | 'state'> & { paused_as: Pause | null };
+
+function usageOf(rows: readonly UsingSandbox[]): Usage {
+  const usage: Usage = { sandboxes: 0, cpus: 0, memoryBytes: 0, diskBytes: 0, pids: 0 };
+  for (const { state, paused_as: pausedAs, spec } of rows) {
+    const { cpus, memoryBytes, diskBytes, pids } = (JSON.parse(spec) as { limits: Limits }).limits;
+    usage.sandboxes++;
+    usage.diskBytes += diskBytes ?? 0;
+    const runs = state === 'creating' || state === 'active';
+    if (runs) usage.cpus += cpus ?? 0;
+    if (!runs && pausedAs !== 'frozen') continue;
+    usage.memoryBytes += memoryBytes ?? 0;
+    usage.pids += pids ?? 0;
+  }
+  return usage;
 }

@@ -10,6 +10,7 @@ import {
   type StoredSnapshot,
 } from './snapshot-row.ts';
 import { sealedNetworks } from '../sealing/sealed-network.ts';
+import { requireTextRoom } from './text-room.ts';
 import type { TableContext } from './table-context.ts';
 
 export interface SnapshotRecords {
@@ -78,6 +79,7 @@ export function snapshotTable(context: TableContext): SnapshotRecords {
   const records: SnapshotRecords = {
     async insert(row) {
       const keys = Object.keys(SNAPSHOT_COLUMNS) as (keyof SnapshotRow)[];
+      await requireTextRoom(sql, row, { ...row }, (key, value) => column(row.id, key, value));
       const inserted = await sql.run(
         `INSERT INTO snapshots (${Object.values(SNAPSHOT_COLUMNS).join(', ')})
          VALUES (${keys.map(() => '?').join(', ')}) ON CONFLICT DO NOTHING`,

@@ -6,6 +6,7 @@ import {
   type TemplateConfig,
 } from '@cay/sdk/protocol';
 import { sealedNetworks } from '../sealing/sealed-network.ts';
+import { requireConfigRoom } from './text-room.ts';
 import type { TableContext } from './table-context.ts';
 
 /** A project's own template: a name for one of its snapshots. */
@@ -59,6 +60,8 @@ export function templateTable({ sql, box }: TableContext): TemplateRecords {
       const conflict = replace
         ? '(project, name) DO UPDATE SET snapshot = excluded.snapshot, created_at = excluded.created_at, network = excluded.network, config = excluded.config'
         : 'DO NOTHING';
+      const stored = config === undefined ? null : box.seal(JSON.stringify(config), `${context(row)}/config`);
+      if (stored !== null) await requireConfigRoom(sql, row, stored);
       const saved = await sql.run(
         `INSERT INTO templates (project, name, snapshot, created_at, network, config) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT ${conflict}`,
         project,
@@ -66,7 +69,7 @@ export function templateTable({ sql, box }: TableContext): TemplateRecords {
         snapshot,
         createdAtMs,
         networks.stored(context(row), row.network),
-        config === undefined ? null : box.seal(JSON.stringify(config), `${context(row)}/config`),
+        stored,
       );
       if (saved === 0)
         throw new CayError('already_exists', `A template named "${name}" exists already`, {
