@@ -11,6 +11,7 @@ import { PRESSURE_DEFAULTS } from './capacity/pressure.ts';
 import { bucketVerbs } from './buckets/bucket-verbs.ts';
 import { openProjectBuckets } from './buckets/project-buckets.ts';
 import { mountSource } from './buckets/mount-source.ts';
+import { openMountWrites } from './buckets/mount-writes.ts';
 import { openSyncing } from './buckets/syncing.ts';
 import { writesBuckets } from './buckets/writes-buckets.ts';
 import { controlMetrics } from './capacity/control-metrics.ts';
@@ -123,7 +124,8 @@ function buildParts(core: Core, options: ControlOptions) {
   const state = openStateRecorder({ ...core, expiry });
   const projectBuckets = openProjectBuckets({ ...core, endpoints: new Set(options.bucketEndpoints) });
   if (options.buckets) options.buckets.source = mountSource({ ...core, projectBuckets });
-  const syncing = openSyncing({ ...core, projectBuckets });
+  const mountWrites = openMountWrites(core, options.buckets);
+  const syncing = openSyncing({ ...core, mountWrites, projectBuckets });
   const starter = openStarter({ ...core, state, syncing });
   const maker = openMaker({ ...core, starter, state });
   const stopper = openStopper({ ...core, state });
@@ -195,6 +197,7 @@ function buildParts(core: Core, options: ControlOptions) {
     hostPorts,
     idling,
     maker,
+    mountWrites,
     moving,
     network,
     pausing,
@@ -285,7 +288,7 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     ...templateVerbs(parts),
     images: imageVerbs(parts),
     volumes: volumeVerbs(parts),
-    buckets: bucketVerbs(parts),
+    buckets: bucketVerbs({ ...parts, mounts: options.buckets }),
     ...(await tenantVerbs({ ...parts, webhooks })),
     ...operatorVerbs({ ...parts, webhooks }, options),
   };

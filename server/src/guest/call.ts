@@ -13,6 +13,8 @@ export interface Request {
   op: string;
   request?: CborMap;
   options?: CallOptions | undefined;
+  /** It does not count as use of the sandbox. */
+  aside?: boolean | undefined;
 }
 
 /** Timeout of an answer that the guest can give at once. A hostile guest may never answer. */
@@ -23,11 +25,15 @@ const LONG = new Set(['remove', 'chmod', 'chown', 'move', 'freeze', 'thaw']);
 /** One request, one message as the answer. If `parse` throws, the connection is closed. */
 export async function call<T>(
   reach: Reach,
-  { op, request = {}, options }: Request,
+  { op, request = {}, options, aside }: Request,
   parse: (answer: CborMap) => T,
 ): Promise<T> {
   const connection = await reach(options);
-  const stream = connection.open(op, request, { signal: options?.signal, half: true });
+  const stream = connection.open(op, request, {
+    signal: options?.signal,
+    half: true,
+    ...(aside && { aside }),
+  });
   return stream.check(parse, await (LONG.has(op) ? firstMessage(stream) : promptMessage(stream, op)));
 }
 
@@ -147,21 +153,23 @@ export function bytesOf(stream: GuestStream, most = Infinity): AsyncIterable<Uin
 
 /**
  * Sends all of `data` and END, and resolves with the guest's answer. A failure on the guest's side rejects at
- * once, even while `data` yields nothing.
+ * once, even while `data` yields nothing. `early` is given a message that comes before the answer, if one does:
+ * one that has `exists`.
  */
 export async function upload<T>(
   stream: GuestStream,
   data: AsyncIterable<Uint8Array> | Uint8Array,
   parse: (answer: CborMap) => T,
+  early?: (message: CborMap) => void,
 ): Promise<T> {
   if (data instanceof Uint8Array) {
     const sending = stream.write(data);
     stream.end();
     await sending;
-    return stream.check(parse, await firstMessage(stream));
+    return stream.check(parse, await answerAfter(stream, early));
   }
   const source = data[Symbol.asyncIterator]();
-  const answer = firstMessage(stream);
+  const answer = answerAfter(stream, early);
   const sent = sendAll(stream, source);
   // The caller sees the first failure; the other must not become an unhandled rejection.
   sent.catch(nothing);
@@ -176,6 +184,16 @@ export async function upload<T>(
     void Promise.resolve(source.return?.()).catch(nothing);
     throw error;
   }
+}
+
+async function answerAfter(
+  stream: GuestStream,
+  early: ((message: CborMap) => void) | undefined,
+): Promise<CborMap> {
+  const message = await firstMessage(stream);
+  if (!early || !('exists' in message)) return message;
+  stream.check(early, message);
+  return firstMessage(stream);
 }
 
 async function sendAll(stream: GuestStream, source: AsyncIterator<Uint8Array>): Promise<void> {

@@ -51,6 +51,8 @@ const MAX_WIDE = 32;
 export class GuestConnection implements StreamHost, FrameSink {
   /** Resolves when the connection has ended. */
   readonly closed: Promise<void>;
+  /** Called before each frame is sent. `isAside`: the request does not count as use of the sandbox. */
+  beforeSend: ((isAside: boolean) => void) | undefined;
 
   readonly #transport: Duplex;
   readonly #writer: FrameWriter;
@@ -68,6 +70,7 @@ export class GuestConnection implements StreamHost, FrameSink {
   readonly #wide = new Set<number>();
   #hello: GuestHello | undefined;
   #error: CayError | undefined;
+  #isAside = false;
   #resolveClosed!: () => void;
   #greeted: ((hello: GuestHello) => void) | undefined;
 
@@ -149,8 +152,15 @@ export class GuestConnection implements StreamHost, FrameSink {
     return this.#streams.size;
   }
 
-  /** Opens a stream. `half` sends END at once: the request is all that we send. */
-  open(op: string, request: CborMap, options: StreamOptions & { half?: boolean } = {}): GuestStream {
+  /**
+   * Opens a stream. `half` sends END at once: the request is all that we send. With `aside` it does not count
+   * as use of the sandbox.
+   */
+  open(
+    op: string,
+    request: CborMap,
+    options: StreamOptions & { half?: boolean; aside?: boolean } = {},
+  ): GuestStream {
     if (options.signal?.aborted) throw cancelled(options.signal);
     if (this.#error) throw this.#error;
     const payload = encodeCbor({ op, ...request }, MAX_PAYLOAD_BYTES);
@@ -161,8 +171,10 @@ export class GuestConnection implements StreamHost, FrameSink {
     const stream = new GuestStream(this, this.#nextStream, options);
     this.#nextStream += 2;
     this.#streams.set(stream.id, stream);
+    this.#isAside = options.aside === true;
     this.send(FRAME.open, stream.id, payload);
     if (options.half) stream.end();
+    this.#isAside = false;
     return stream;
   }
 
@@ -230,7 +242,9 @@ export class GuestConnection implements StreamHost, FrameSink {
   }
 
   send(type: number, stream: number, payload?: Uint8Array, channel?: number): void {
-    if (!this.#error) this.#writer.send(type, stream, payload, channel);
+    if (this.#error) return;
+    this.beforeSend?.(this.#isAside);
+    this.#writer.send(type, stream, payload, channel);
   }
 
   onceDrained(wake: () => void): void {

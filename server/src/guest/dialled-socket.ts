@@ -6,6 +6,7 @@
  * the server nothing.
  */
 import { CayError } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { chmod, chown, lstat, rename, rm } from 'node:fs/promises';
@@ -124,6 +125,6 @@ async function listenAt(
   } catch (cause) {
     server.close();
     await rm(temporary, { force: true });
-    throw new CayError('unavailable', `Cannot listen at "${path}": ${(cause as Error).message}`, { cause });
+    throw new CayError('unavailable', `Cannot listen at "${path}": ${systemReason(cause)}`, { cause });
   }
 }

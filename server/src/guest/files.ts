@@ -35,9 +35,12 @@ export function guestFiles(reach: Reach, user: string): Files {
     },
 
     async write(path, data, options) {
-      const { mode, append, exclusive, reach: far } = options ?? {};
-      const stream = await open('write', { path, mode, append, exclusive, reach: far }, options, false);
-      return upload(stream, data, info);
+      const { mode, append, exclusive, reach: far, onLook } = options ?? {};
+      const request = { path, mode, append, exclusive, reach: far, ...(onLook && { look: true }) };
+      const stream = await open('write', request, options, false);
+      return upload(stream, data, info, (message) => {
+        if (onLook && 'exists' in message) onLook(bool(message, 'exists'));
+      });
     },
 
     mkdir: (path, options) =>

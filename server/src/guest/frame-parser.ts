@@ -123,7 +123,12 @@ export class FrameParser {
   }
 }
 
+/** A view of a chunk that is much larger. */
+export function isSmallPart(bytes: Buffer): boolean {
+  return bytes.length * 2 < bytes.buffer.byteLength;
+}
+
 /** Keeps a small view from holding on to a much larger chunk. */
 export function compact(bytes: Buffer): Buffer {
-  return bytes.length * 2 < bytes.buffer.byteLength ? Buffer.from(bytes) : bytes;
+  return isSmallPart(bytes) ? Buffer.from(bytes) : bytes;
 }

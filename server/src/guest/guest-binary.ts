@@ -1,6 +1,6 @@
 import { CayError } from '@cay/sdk/protocol';
-import { accessSync, constants } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { isExecutable } from '../lib/is-executable.ts';
 
 /** In a clone where cargo builds it, and in the npm package beside the compiled sources. */
 const PLACES = ['../../../guest/target/release/cay-guest', '../../guest/cay-guest'];
@@ -13,13 +13,4 @@ export function guestBinary(): string {
   throw new CayError('failed_precondition', `The guest's program is missing: "${paths[0]}"`, {
     hint: 'build it with "npm run guest"',
   });
-}
-
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
 }

@@ -418,3 +418,31 @@ describe('a guest that lies', () => {
     expect(client.connection.error).toBeUndefined();
   });
 });
+
+describe('still()', () => {
+  it('holds until it is released, whatever becomes of the signal that bounded the answer', async () => {
+    const { client, guest } = await connected();
+    const waiting = new AbortController();
+    const asking = client.still({ signal: waiting.signal });
+    const { stream, request: sent } = await guest.opened();
+    expect(sent).toMatchObject({ op: 'still' });
+    guest.send(FRAME.message, stream, {});
+    const still = await asking;
+    waiting.abort();
+    expect(still.isOver).toBe(false);
+    still.release();
+    await guest.next(FRAME.reset);
+    expect(still.isOver).toBe(true);
+  });
+
+  it('is given up where no answer comes in time', async () => {
+    const { client, guest } = await connected();
+    const waiting = new AbortController();
+    const asking = client.still({ signal: waiting.signal });
+    await guest.opened();
+    waiting.abort();
+    await expect(asking).rejects.toMatchObject({ code: 'cancelled' });
+    await guest.next(FRAME.reset);
+    expect(client.connection.streams).toBe(0);
+  });
+});

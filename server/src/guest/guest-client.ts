@@ -4,7 +4,7 @@
  */
 import { CayError } from '@cay/sdk/protocol';
 import type { Duplex } from 'node:stream';
-import { call } from './call.ts';
+import { bytesOf, call, promptMessage, upload } from './call.ts';
 import type { CborMap } from './cbor.ts';
 import { guestCommands, type GuestCommands } from './commands.ts';
 import { GuestConnection, type ConnectOptions } from './connection.ts';
@@ -13,7 +13,8 @@ import type { CallOptions, Files, Guest, Ports } from './guest.ts';
 import { int, parseEnvironment, type GuestHello } from './parse.ts';
 import { guestPorts } from './ports.ts';
 import { guestTool } from './tool.ts';
-import { withTimeout } from '../lib/timeout.ts';
+import { cancelled } from './stream.ts';
+import { unlessAborted, withTimeout } from '../lib/timeout.ts';
 
 export interface GuestStats {
   processes: number;
@@ -38,6 +39,14 @@ export interface GuestSettings extends GuardedLimits {
   hostname?: string;
 }
 
+/** While it is there, no process of the sandbox runs. */
+export interface Still {
+  /** Lets them go on. */
+  release(): void;
+  /** They go on already, because the connection has ended. */
+  readonly isOver: boolean;
+}
+
 export interface GuestClient extends GuestCommands {
   files(user: string): Files;
   tool: Guest['tool'];
@@ -53,7 +62,8 @@ export interface GuestClient extends GuestCommands {
   hangup(dialAfterMs: number): Promise<void>;
   /** Resolves when the guest has answered. */
   ping(): Promise<void>;
-  stats(options?: CallOptions): Promise<GuestStats>;
+  /** With `aside` the question does not count as use of the sandbox. */
+  stats(options?: CallOptions & { aside?: boolean }): Promise<GuestStats>;
   /** The variables that the guest was started with, as `NAME=value`. At most 32 KiB. */
   environment(options?: CallOptions): Promise<string[]>;
   disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
@@ -70,6 +80,25 @@ export interface GuestClient extends GuestCommands {
    */
   freeze(options?: CallOptions): Promise<void>;
   thaw(options?: CallOptions): Promise<void>;
+  /**
+   * Stops all processes until it is disposed of, or the connection ends. Calls that start meanwhile wait, except
+   * `pack`. Rejects `unsupported` for a guest of an earlier version.
+   */
+  still(options?: CallOptions): Promise<Still>;
+  /**
+   * These paths below `path` and everything below them as a tar stream with hard links and attributes, read with
+   * the rights of `user`.
+   */
+  pack(
+    request: { user: string; path: string; paths: string[] },
+    options?: CallOptions,
+  ): AsyncIterable<Uint8Array>;
+  /** Unpacks what `pack` has packed. Owners become `user`. */
+  unpack(
+    request: { user: string; path: string },
+    data: AsyncIterable<Uint8Array>,
+    options?: CallOptions,
+  ): Promise<{ entries: number; bytes: number }>;
   /**
    * SIGTERM to all processes, SIGKILL after the grace. Resolves when the guest is gone. With `again` the
    * guest restarts in the same process, so that a container goes on with its files and without its processes.
@@ -96,7 +125,7 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
     close: (reason) => connection.close(reason),
     hangup: (dialAfterMs) => connection.hangup(dialAfterMs),
     ping: () => connection.ping(),
-    stats: (callOptions) => call(reach, { op: 'stats', options: callOptions }, parseStats),
+    stats: (given) => call(reach, { op: 'stats', options: given, aside: given?.aside }, parseStats),
     environment: (callOptions) => call(reach, { op: 'environment', options: callOptions }, parseEnvironment),
     disk: (path, callOptions) =>
       call(reach, { op: 'disk', request: { path, user: 'root' }, options: callOptions }, (answer) => ({
@@ -111,6 +140,34 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
       ),
     freeze: (callOptions) => call(reach, { op: 'freeze', options: callOptions }, () => undefined),
     thaw: (callOptions) => call(reach, { op: 'thaw', options: callOptions }, () => undefined),
+    async still(callOptions) {
+      // The signal bounds the answer, and not how long it is still.
+      if (callOptions?.signal?.aborted) throw cancelled(callOptions.signal);
+      const stream = connection.open('still', {});
+      const release = () => stream.reset(new CayError('cancelled', 'The sandbox goes on'));
+      try {
+        await unlessAborted(promptMessage(stream, 'still'), callOptions?.signal, cancelled);
+      } catch (error) {
+        release();
+        throw error;
+      }
+      stream.markLongLived();
+      return {
+        release,
+        get isOver() {
+          return stream.over;
+        },
+      };
+    },
+    pack: ({ user, path, paths }, callOptions) =>
+      bytesOf(connection.open('pack', { user, path, paths }, { signal: callOptions?.signal, half: true })),
+    async unpack({ user, path }, data, callOptions) {
+      const stream = connection.open('unpack', { user, path }, { signal: callOptions?.signal });
+      return upload(stream, data, (answer) => ({
+        entries: int(answer, 'entries'),
+        bytes: int(answer, 'bytes'),
+      }));
+    },
     async shutdown(graceMs, { again = false } = {}) {
       const stream = connection.open('shutdown', { graceMs, ...(again && { again }) }, { half: true });
       await withTimeout(

@@ -79,6 +79,11 @@ export interface WriteOptions extends ReachOptions {
   append?: boolean;
   /** Rejects `already_exists` if the path exists. */
   exclusive?: boolean;
+  /**
+   * Called with whether the file existed, before it is replaced: a watch has its event later. Not called for
+   * `append`, nor by a guest of an earlier version.
+   */
+  onLook?: (exists: boolean) => void;
 }
 
 export interface ListOptions extends CallOptions {
@@ -167,9 +172,14 @@ export interface ListeningPort {
 
 export type PortEvent = { type: 'opened' | 'closed' } & ListeningPort;
 
+export interface ConnectOptions extends CallOptions {
+  /** Over UDP: the connection carries datagrams, framed as `lib/datagram-frames.ts` says. Nothing has to listen yet. */
+  datagrams?: boolean;
+}
+
 export interface Ports {
   /** Rejects `unavailable` if no process listens on the port. */
-  connect(port: number, options?: CallOptions): Promise<Connection>;
+  connect(port: number, options?: ConnectOptions): Promise<Connection>;
   list(options?: CallOptions): Promise<ListeningPort[]>;
   /** First the ports that are open now, as `opened`, then every change. */
   watch(options?: CallOptions): AsyncIterable<PortEvent>;

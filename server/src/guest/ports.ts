@@ -10,8 +10,9 @@ const MAX_KNOWN = 8_192;
 export function guestPorts(reach: Reach): Ports {
   return {
     async connect(port, options) {
-      const stream = (await reach(options)).open('connect', { port }, { signal: options?.signal });
-      await promptMessage(stream, 'connect');
+      const op = options?.datagrams ? 'connect-datagrams' : 'connect';
+      const stream = (await reach(options)).open(op, { port }, { signal: options?.signal });
+      await promptMessage(stream, op);
       stream.markLongLived();
       return {
         readable: bytesOf(stream),

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { Buffer } from 'node:buffer';
 import { describe, expect, it } from 'vitest';
+import { giveBack } from '../lib/lent-memory.ts';
 import { MESSAGE, ReceiveQueue } from './receive-queue.ts';
 
 function drained(queue: ReceiveQueue): [number, string][] {
@@ -51,6 +52,22 @@ describe('the queue of a stream', () => {
     const { heapUsed, arrayBuffers } = process.memoryUsage();
     expect(heapUsed - before.heapUsed + arrayBuffers - before.arrayBuffers).toBeLessThan(40 * 1024 * 1024);
     expect(drained(queue).length).toBe(262_144);
+  });
+
+  it('keeps small parts of large chunks as copies, whose memory can be given back at once if it lends', () => {
+    const chunk = Buffer.from(new ArrayBuffer(65_536));
+    const part = chunk.subarray(100, 20_100);
+    for (const lends of [true, false]) {
+      const queue = new ReceiveQueue(lends);
+      expect(queue.push(0, part)).toBe(false);
+      const { bytes } = queue.shift()!;
+      expect(bytes.equals(part)).toBe(true);
+      giveBack(bytes);
+      expect((bytes.buffer as ArrayBuffer).detached).toBe(lends);
+    }
+    const whole = new ReceiveQueue(true);
+    expect(whole.push(0, chunk)).toBe(true);
+    expect(chunk.length).toBe(65_536);
   });
 });
 

@@ -7,7 +7,8 @@
  * much.
  */
 import { Buffer } from 'node:buffer';
-import { compact } from './frame-parser.ts';
+import { lentCopy } from '../lib/lent-memory.ts';
+import { compact, isSmallPart } from './frame-parser.ts';
 
 /** In place of a channel: the payload of a MESSAGE. */
 export const MESSAGE = -1;
@@ -61,9 +62,15 @@ class Pack {
 }
 
 export class ReceiveQueue {
+  readonly #lends: boolean;
   #entries: (Received | Pack | undefined)[] = [];
   #head = 0;
   #bytes = 0;
+
+  /** With `lends` whoever takes a piece gives its memory back, so that copies are lent as well. */
+  constructor(lends = false) {
+    this.#lends = lends;
+  }
 
   /** Of all items in it. */
   get bytes(): number {
@@ -80,7 +87,8 @@ export class ReceiveQueue {
     this.#bytes += bytes.length;
     const last = this.#entries.at(-1);
     if (bytes.length >= SMALL || this.#entries.length - this.#head <= PACK_AFTER) {
-      const kept = compact(bytes);
+      const lent = this.#lends && channel !== MESSAGE && isSmallPart(bytes);
+      const kept = lent ? lentCopy(bytes) : compact(bytes);
       this.#entries.push({ channel, bytes: kept });
       return kept === bytes;
     }

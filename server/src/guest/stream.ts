@@ -53,6 +53,8 @@ interface Waiter<T> {
 
 const GRANT_EVERY = 65_536;
 const STRICT_GRANT_EVERY = 16_384;
+/** Each grant wakes the guest, which is dear under gVisor. */
+const WIDE_GRANT_EVERY = 262_144;
 /** A strict stream that has carried this much may have this much more credit. */
 const WIDE_AFTER = 262_144;
 const WIDE_CREDIT = 983_040;
@@ -67,7 +69,7 @@ export class GuestStream {
   mayWiden: (() => boolean) | undefined;
 
   readonly #host: StreamHost;
-  readonly #queue = new ReceiveQueue();
+  readonly #queue: ReceiveQueue;
   #grantEvery: number;
   readonly #strict: boolean;
   #carried = 0;
@@ -91,6 +93,7 @@ export class GuestStream {
     this.#host = host;
     this.id = id;
     this.lends = options.lends ?? false;
+    this.#queue = new ReceiveQueue(this.lends);
     this.#strict = options.strict ?? false;
     this.#allowance = this.#strict ? STRICT_CREDIT : INITIAL_CREDIT;
     this.#grantEvery = this.#strict
@@ -334,7 +337,7 @@ export class GuestStream {
     if (!this.#strict || this.#carried >= WIDE_AFTER) return 0;
     this.#carried += this.#taken;
     if (this.#carried < WIDE_AFTER || this.mayWiden?.() === false || !this.#host.mayWiden(this.id)) return 0;
-    this.#grantEvery = GRANT_EVERY;
+    this.#grantEvery = WIDE_GRANT_EVERY;
     return WIDE_CREDIT;
   }
 

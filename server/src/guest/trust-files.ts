@@ -3,6 +3,7 @@
  * belong to the sandbox stay as they are. The variables of commands name them (`control/egress/trust-authority.ts`).
  */
 import { isCayError } from '@cay/sdk/protocol';
+import { collectBytes } from '../lib/bounded-bytes.ts';
 import type { Files } from './guest.ts';
 
 /** The authority alone, for programs that add it to what they trust. */
@@ -37,15 +38,8 @@ async function systemBundle(files: Files): Promise<string> {
 /** Undefined if there is none, or too much of it. */
 async function textOf(files: Files, path: string): Promise<string | undefined> {
   try {
-    const { data } = await files.read(path);
-    const chunks: Uint8Array[] = [];
-    let bytes = 0;
-    for await (const chunk of data) {
-      bytes += chunk.length;
-      if (bytes > MAX_BUNDLE_BYTES) return undefined;
-      chunks.push(chunk);
-    }
-    return Buffer.concat(chunks).toString();
+    const { data } = await files.read(path, { length: MAX_BUNDLE_BYTES + 1 });
+    return (await collectBytes(data, MAX_BUNDLE_BYTES))?.toString();
   } catch (error) {
     if (isCayError(error, 'not_found')) return undefined;
     throw error;

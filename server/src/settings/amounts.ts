@@ -33,6 +33,8 @@ export const QUOTAS: Kinds<keyof Quota> = {
   imageBytes: ['image-bytes', parseSize],
   logBytes: ['log-bytes', parseSize],
   buckets: ['buckets', parseCount],
+  bucketMounts: ['bucket-mounts', parseCount],
+  bucketMountBytes: ['bucket-mount-bytes', parseSize],
   webhooks: ['webhooks', parseCount],
   secrets: ['secrets', parseCount],
   secretBytes: ['secret-bytes', parseSize],

@@ -1,4 +1,4 @@
-/** What a setting is: a zod schema of its value as text, and what people are told about it. */
+/** What a setting is: a zod schema of its value as text, and its help. */
 import { z } from 'zod';
 
 /** The headings of the help and of the reference, in their order. */

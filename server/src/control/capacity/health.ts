@@ -1,5 +1,6 @@
 /** Combines all measurements into one health report. */
 import { CayError, type Health } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import type { Backend } from '../../backends/backend.ts';
 import { platformsOf } from '../placement/placement.ts';
 import { openLoopDelay } from '../../lib/loop-delay.ts';
@@ -56,7 +57,7 @@ export function watchHealth({
       return {
         name: 'backend',
         level: 'critical',
-        detail: `${name} does not answer: ${(error as Error).message}`,
+        detail: `${name} does not answer: ${systemReason(error)}`,
       };
     }
   }
@@ -77,7 +78,7 @@ export function watchHealth({
       );
       return { name: 'records', level: 'ok', detail: 'can be read' };
     } catch (error) {
-      return { name: 'records', level: 'critical', detail: (error as Error).message };
+      return { name: 'records', level: 'critical', detail: systemReason(error) };
     }
   }
 

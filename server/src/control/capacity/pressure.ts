@@ -7,9 +7,9 @@
  * measurement. How much may be promised in all is a setting (`overcommit`); the promise is the sum of the
  * limits of all sandboxes in memory.
  */
-import { statfs } from 'node:fs/promises';
 import { CayError, type Limits } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
+import { freeBytes } from '../../lib/free-bytes.ts';
 import type { Transaction } from '../../records/records.ts';
 import type { Reservation } from '../tenants/reservations.ts';
 import { isMeasured } from '../placement/placement.ts';
@@ -240,11 +240,6 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     onPressure: (listener) => void listeners.push(listener),
     close: () => clearInterval(timer),
   };
-}
-
-async function freeBytes(directory: string): Promise<number> {
-  const { bsize, bavail } = await statfs(directory);
-  return bsize * bavail;
 }
 
 function mebibytes(bytes: number): string {

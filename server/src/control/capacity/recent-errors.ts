@@ -1,4 +1,5 @@
 /** The last few errors of background work, for the health report. */
+import { systemReason } from '@cay/sdk/system-error';
 import type { Health } from '@cay/sdk/protocol';
 
 export interface RecentErrors {
@@ -14,7 +15,7 @@ export function openRecentErrors(now: () => number): RecentErrors {
   let errors: Health['recentErrors'] = [];
   return {
     add(error) {
-      const message = String((error as Error)?.message ?? error).slice(0, MESSAGE_LENGTH);
+      const message = systemReason(error).slice(0, MESSAGE_LENGTH);
       errors = [...errors.slice(1 - KEPT), { atMs: now(), message }];
     },
     list: () => errors,

@@ -19,12 +19,12 @@ import { inBackground } from '../../lib/in-background.ts';
 import type { EventRecords } from '../../records/events/events.ts';
 import type { Records } from '../../records/records.ts';
 import type { CommandRow } from '../../records/tables/commands.ts';
-import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { QuotaLedger } from '../tenants/quota-ledger.ts';
 import type { ConnectGuest } from './ask-guest.ts';
 import { readLog } from './read-log.ts';
 import { DRAIN_MS, drainRecorders } from './drain-recorders.ts';
-import { findOwnCommands, isOwnCommand, isSame } from './own-command.ts';
+import { recordOwnCommand } from './record-own-command.ts';
+import { findOwnCommands, isOwnCommand } from './own-command.ts';
 import { logBounds } from './log-bounds.ts';
 import { openRecorders } from './recorders.ts';
 
@@ -120,32 +120,18 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     now,
     onError,
   });
-  const own = findOwnCommands({ sandboxes, connect, signal: closing.signal, found: recordOwn, onError });
-
-  async function recordOwn({ id: sandbox, project, spec }: SandboxRow, info: CommandInfo): Promise<void> {
-    const id = MAIN_COMMAND_ID;
-    const known = await commands.get(sandbox, id);
-    if (known && isSame(known, info)) return;
-    // The recorder of the earlier command finds that the guest has another one, and records its end as lost.
-    if (known) await recorders.finishing(sandbox, id);
-    if (closing.signal.aborted) return;
-    await removeLog(placeOf(sandbox), id);
-    const { pid, startedAtMs } = info;
-    const command = {
-      sandbox,
-      id,
-      argv: spec.cmd!,
-      pty: false,
-      overflow: 'drop',
-      key: null,
-      pid,
-      startedAtMs,
-      outputBytes: 0,
-      keptFrom: 0,
-    } as const;
-    if ((await commands.insert(command)) && !closing.signal.aborted)
-      recorders.begin(command, { fresh: true, owner: project });
-  }
+  const own = findOwnCommands({
+    sandboxes,
+    connect,
+    signal: closing.signal,
+    found: (row, info) =>
+      recordOwnCommand(
+        { commands, recorders, directory: placeOf(row.id), signal: closing.signal },
+        row,
+        info,
+      ),
+    onError,
+  });
 
   function live(command: CommandRow): CommandInfo {
     const { sandbox: _sandbox, overflow: _overflow, key: _key, ...info } = command;

@@ -19,8 +19,7 @@ export function lostWith({
   state: SandboxState;
   pausedAs?: SandboxRow['pausedAs'];
 }): Lost {
-  return {
-    kind: 'lost',
-    reason: `The sandbox was ${state === 'destroying' ? 'removed' : (pausedAs ?? state)} before the command ended`,
-  };
+  const what =
+    state === 'failed' ? 'failed' : `was ${state === 'destroying' ? 'removed' : (pausedAs ?? state)}`;
+  return { kind: 'lost', reason: `The sandbox ${what} before the command ended` };
 }

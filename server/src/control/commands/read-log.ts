@@ -1,6 +1,6 @@
 import { CayError, type CommandEnd } from '@cay/sdk/protocol';
 import type { CommandHandle, OutputChunk, OutputGap } from '../../guest/guest.ts';
-import { whenAborted } from '../../lib/timeout.ts';
+import { unlessAborted } from '../../lib/timeout.ts';
 import { extentOf, readFrames } from '../../lib/frame-log.ts';
 import type { CommandRow } from '../../records/tables/commands.ts';
 import { KINDS, type Reader, type Recorder } from './recorder.ts';
@@ -40,14 +40,18 @@ export function readLog(options: ReadLogOptions): CommandHandle {
   };
   signal?.addEventListener('abort', close, { once: true });
 
-  const gone = whenAborted(over.signal);
+  let hasEnded = recorder === undefined;
+  const onEnded = () => (hasEnded = true);
+  recorder?.ended.then(onEnded, onEnded);
 
   async function* output(): AsyncGenerator<OutputChunk | OutputGap> {
     try {
       for (;;) {
         // Subscribes before it reads, so that no output is missed in between.
         const more = recorder?.changed();
-        const finished = recorder === undefined || (await settled(recorder.ended));
+        // In the next turn it is known. Who waited for the promise itself would be kept by it each time.
+        await Promise.resolve();
+        const finished = hasEnded;
         const end = recorder?.end ?? (await extentOf(directory, command.id)).end;
         for await (const { kind, offset: at, data, missing } of readFrames(
           directory,
@@ -64,7 +68,7 @@ export function readLog(options: ReadLogOptions): CommandHandle {
           if (over.signal.aborted) return;
         }
         if (finished && reader.position >= end) break;
-        if (!finished) await Promise.race([more, gone]);
+        if (!finished) await unlessAborted(more!, over.signal).catch(() => {});
         if (over.signal.aborted) {
           signal?.throwIfAborted();
           return;
@@ -108,9 +112,4 @@ function readOnly(id: string): CayError {
     'failed_precondition',
     `Cannot write to command "${id}": it is read from its log, and takes no input`,
   );
-}
-
-async function settled(promise: Promise<unknown>): Promise<boolean> {
-  const pending = Symbol('pending');
-  return (await Promise.race([promise, Promise.resolve(pending)])) !== pending;
 }

@@ -76,17 +76,8 @@ const RESTARTED_END: CommandEnd = {
 const SHORTEST_WAIT_MS = 25;
 const LONGEST_WAIT_MS = 5000;
 
-export function startRecorder({
-  command,
-  handle: first,
-  fresh,
-  directory,
-  connect,
-  sandboxes,
-  now,
-  signal,
-  onError,
-}: RecorderOptions): Recorder {
+export function startRecorder(options: RecorderOptions): Recorder {
+  const { command, handle: first, fresh, directory, sandboxes, now, signal, onError } = options;
   const { sandbox, id } = command;
   let log: FrameLog | undefined;
   const waiters = new Set<() => void>();
@@ -106,7 +97,7 @@ export function startRecorder({
   };
 
   async function run(): Promise<CommandEnd | undefined> {
-    const opened = await untilRoom(async () => {
+    const opened = await untilRoom(options, async () => {
       await mkdir(directory, { recursive: true, mode: 0o700 });
       return openFrameLog({ directory, name: id, fresh });
     });
@@ -143,7 +134,9 @@ export function startRecorder({
   /** Records output as long as there is a connection. Resolves with the end if the command ended. */
   async function record(into: FrameLog): Promise<CommandEnd | undefined> {
     try {
-      const attached: Attached = held ? { kind: 'handle', handle: held } : await attach(into.end);
+      const attached: Attached = held
+        ? { kind: 'handle', handle: held }
+        : await attach(options, into.end, aborted);
       if (attached.kind === 'lost') return attached.end;
       await using handle = attached.handle;
       held = handle;
@@ -163,48 +156,23 @@ export function startRecorder({
     }
   }
 
-  async function attach(offset: number): Promise<Attached> {
-    const guest = await Promise.race([connect(sandbox as SandboxId), aborted]);
-    if (isOwnCommand(await sandboxes.get(sandbox), id)) {
-      const info = await commandInGuest(guest, id, { signal });
-      if (info && !isSame(command, info)) return { kind: 'lost', end: RESTARTED_END };
-    }
-    return { kind: 'handle', handle: await guest.attach(id, { offset, signal }) };
-  }
-
   async function take(into: FrameLog, chunk: OutputChunk | OutputGap): Promise<void> {
     const length = chunk.channel === 'gap' ? chunk.bytes : chunk.data.length;
     // Skips bytes that the log has already, and marks bytes that are missing as a gap.
     const known = Math.min(Math.max(0, into.end - chunk.offset), length);
     const missing = Math.max(0, chunk.offset - into.end) + (chunk.channel === 'gap' ? length - known : 0);
-    if (missing > 0) await untilRoom(() => into.skip(missing, now()));
+    if (missing > 0) await untilRoom(options, () => into.skip(missing, now()));
     if (chunk.channel !== 'gap' && known < length)
-      await untilRoom(() => into.append(KINDS[chunk.channel], chunk.data.subarray(known), now()));
+      await untilRoom(options, () => into.append(KINDS[chunk.channel], chunk.data.subarray(known), now()));
     wake(waiters);
     await paced(length);
-    while (command.overflow === 'wait' && hurried === 0 && !signal.aborted && behind(into.end) > AHEAD)
+    while (
+      command.overflow === 'wait' &&
+      hurried === 0 &&
+      !signal.aborted &&
+      behind(readers, into.end) > AHEAD
+    )
       await new Promise<void>((resolve) => wakers.add(resolve));
-  }
-
-  function behind(end: number): number {
-    let least = end;
-    for (const { position } of readers) least = Math.min(least, position);
-    return end - least;
-  }
-
-  /** Retries a write while the disk is full. The guest keeps the output until there is room again. */
-  async function untilRoom<T>(write: () => Promise<T>): Promise<T | undefined> {
-    for (let reported = false; !signal.aborted;) {
-      try {
-        return await write();
-      } catch (error) {
-        if (!isDiskFull(error)) throw error;
-        if (!reported) onError(error);
-        reported = true;
-        await sleep(DISK_FULL_RETRY_MS, undefined, { signal }).catch(() => {});
-      }
-    }
-    return undefined;
   }
 
   async function pause(ms: number): Promise<void> {
@@ -269,4 +237,43 @@ export function startRecorder({
     ended: ended.promise,
     done,
   };
+}
+
+/** Rejects as soon as `aborted` does. */
+async function attach(
+  { command, connect, sandboxes, signal }: RecorderOptions,
+  offset: number,
+  aborted: Promise<never>,
+): Promise<Attached> {
+  const { sandbox, id } = command;
+  const guest = await Promise.race([connect(sandbox as SandboxId), aborted]);
+  if (isOwnCommand(await sandboxes.get(sandbox), id)) {
+    const info = await commandInGuest(guest, id, { signal });
+    if (info && !isSame(command, info)) return { kind: 'lost', end: RESTARTED_END };
+  }
+  return { kind: 'handle', handle: await guest.attach(id, { offset, signal }) };
+}
+
+function behind(readers: Iterable<Reader>, end: number): number {
+  let least = end;
+  for (const { position } of readers) least = Math.min(least, position);
+  return end - least;
+}
+
+/** Retries a write while the disk is full. The guest keeps the output until there is room again. */
+async function untilRoom<T>(
+  { onError, signal }: Pick<RecorderOptions, 'onError' | 'signal'>,
+  write: () => Promise<T>,
+): Promise<T | undefined> {
+  for (let reported = false; !signal.aborted;) {
+    try {
+      return await write();
+    } catch (error) {
+      if (!isDiskFull(error)) throw error;
+      if (!reported) onError(error);
+      reported = true;
+      await sleep(DISK_FULL_RETRY_MS, undefined, { signal }).catch(() => {});
+    }
+  }
+  return undefined;
 }

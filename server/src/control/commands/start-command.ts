@@ -8,14 +8,12 @@ import { forgotten } from './command-keys.ts';
 import type { CommandLogs } from './command-logs.ts';
 import type { CommandVerbs, StartedCommand, StartOptions } from './command.ts';
 import { claimStart, type KeyedStart } from './keyed-start.ts';
+import { recordedLine } from './recorded-line.ts';
 import type { CommandParts } from './open-commands.ts';
 import type { WatchEnd } from './watch-end.ts';
 import type { CommandAudit } from './command-audit.ts';
 
 const INPUT_CHUNK = 64 * 1024;
-/** How much of the command line a record keeps. */
-const RECORDED_ARGUMENTS = 64;
-const RECORDED_TEXT = 4096;
 /** Errors after which it is certain that the guest started nothing. */
 const REFUSALS = new Set<string>([
   'not_found',
@@ -164,12 +162,6 @@ export function startVerb(parts: StartParts): CommandVerbs['start'] {
     await exposePort(call);
     return durable || key !== undefined ? recorded(call) : unrecorded(call);
   };
-}
-
-function recordedLine({ argv, shell }: ExecBody): string[] {
-  return (argv ?? ['sh', '-c', shell!])
-    .slice(0, RECORDED_ARGUMENTS)
-    .map((text) => text.slice(0, RECORDED_TEXT));
 }
 
 /** Writes the request's input and closes it. A command that does not read its input is no failure. */

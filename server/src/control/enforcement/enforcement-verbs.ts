@@ -33,7 +33,7 @@ export function enforcementVerbs({
     if (names.includes(name)) return;
     throw new CayError('not_found', `Platform "${name}" is unknown`, {
       details: { what: 'platform' },
-      hint: `This server has ${names.map((one) => `"${one}"`).join(', ')}`,
+      hint: `this server has ${names.map((one) => `"${one}"`).join(', ')}`,
     });
   }
 

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { CayError, type AuditVerdict } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { isSealed, keyIdOf } from '../../lib/sealed-box.ts';
 import { knownKey } from '../../records/sealing/installation-key.ts';
 import { secretRow } from '../../records/sealing/secret-row.ts';
@@ -17,7 +18,7 @@ export async function verifyOffline(directory: string, keyDirectory = directory)
   try {
     return await verifyFile(path, keyIn(directory, keyDirectory));
   } catch (error) {
-    throw new CayError('failed_precondition', `Cannot read "${path}": ${(error as Error).message}`, {
+    throw new CayError('failed_precondition', `Cannot read "${path}": ${systemReason(error)}`, {
       cause: error,
       hint: 'the server must not be running; one that is answers "cay audit verify" itself',
     });

@@ -1,5 +1,6 @@
 import { createServer, type Socket } from 'node:net';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { pipeline } from 'node:stream';
 import { connectionStream } from '../../guest/connection-stream.ts';
 import type { Connection } from '../../guest/guest.ts';
@@ -70,7 +71,8 @@ async function carry(socket: Socket, connect: ConnectInside): Promise<void> {
   pipeline(inside, socket, ended);
 }
 
-function cannotListen(address: string, port: number, cause: NodeJS.ErrnoException): CayError {
+/** The error of a port that cannot be listened on. */
+export function cannotListen(address: string, port: number, cause: NodeJS.ErrnoException): CayError {
   const where = `port ${port} of ${address}`;
   if (cause.code === 'EADDRINUSE')
     return new CayError('conflict', `Cannot publish on ${where}: another program of the machine uses it`, {
@@ -78,9 +80,7 @@ function cannotListen(address: string, port: number, cause: NodeJS.ErrnoExceptio
       hint: 'choose another port, or 0 for a free one',
       cause,
     });
-  const why =
-    cause.code === 'EADDRNOTAVAIL' ? 'the machine does not have that address' : (cause.code ?? 'it failed');
-  return new CayError('failed_precondition', `Cannot publish on ${where}: ${why}`, {
+  return new CayError('failed_precondition', `Cannot publish on ${where}: ${systemReason(cause)}`, {
     details: { hostPort: port },
     cause,
   });

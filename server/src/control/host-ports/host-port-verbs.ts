@@ -15,7 +15,7 @@ export interface HostPortParts extends Pick<Core, 'lookup' | 'recordEvent' | 're
   /** Resolves when what is recorded is listened on, and nothing else. */
   synced(): Promise<void>;
   /** Why a recorded port is not listened on. */
-  problems: ReadonlyMap<number, string>;
+  problems: ReadonlyMap<string, string>;
 }
 
 export function hostPortVerbs({
@@ -26,9 +26,9 @@ export function hostPortVerbs({
   synced,
   problems,
 }: HostPortParts): HostPortVerbs {
-  const shown = ({ hostPort, port, address }: HostPortRow): PublishedPort => {
-    const problem = problems.get(hostPort);
-    return { hostPort, port, address, ...(problem !== undefined && { problem }) };
+  const shown = ({ protocol, hostPort, port, address }: HostPortRow): PublishedPort => {
+    const problem = problems.get(`${protocol} ${hostPort}`);
+    return { protocol, hostPort, port, address, ...(problem !== undefined && { problem }) };
   };
 
   return {
@@ -52,15 +52,15 @@ export function hostPortVerbs({
       }
       return shown(ports.rows[0]!);
     },
-    async unpublish(principal, ref, hostPort) {
+    async unpublish(principal, ref, hostPort, protocol) {
       const row = await lookup.find(principal, ref);
       await records.transaction(async (tx) => {
-        if (!(await tx.hostPorts.delete(row.id, hostPort)))
+        if (!(await tx.hostPorts.delete(row.id, protocol, hostPort)))
           throw new CayError(
             'not_found',
-            `Port ${hostPort} of the machine does not lead to sandbox "${row.id}"`,
+            `Port ${hostPort}/${protocol} of the machine does not lead to sandbox "${row.id}"`,
           );
-        await recordEvent(tx, 'port.unpublished', row, principal, { hostPort });
+        await recordEvent(tx, 'port.unpublished', row, principal, { protocol, hostPort });
       });
       await synced();
     },

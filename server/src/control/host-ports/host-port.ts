@@ -1,9 +1,9 @@
 /**
  * Host ports: ports of the server's machine that lead to ports of sandboxes, for clients that speak anything over
- * TCP and have no key.
+ * TCP or UDP and have no key.
  *
  * *Terms.* To *publish* a port of a sandbox is to listen on a port of the machine for it. Who can reach that port
- * can use it: the operator says on which addresses and ports that is allowed, loopback alone unless told more.
+ * can use it: the operator says on which addresses and ports that is allowed, loopback alone by default.
  *
  * *Who calls.* The REST API for each request, and creates for the ports that they ask for.
  *
@@ -17,7 +17,8 @@
  * *Errors.* `conflict` for a port that is taken, `permission_denied` for what the operator does not allow,
  * `resource_exhausted` beyond the quota of the project.
  *
- * *Cost.* A connection is a stream to the guest. It counts as one of a visitor, and wakes a paused sandbox.
+ * *Cost.* A connection is a stream to the guest, and so is what one client sends over UDP. It counts as one
+ * of a visitor, and wakes a paused sandbox.
  */
 import type { PublishedPort, PublishPort } from '@cay/sdk/protocol';
 import type { Principal } from '../tenants/principal.ts';
@@ -25,6 +26,11 @@ import type { Principal } from '../tenants/principal.ts';
 export interface HostPortVerbs {
   publish(principal: Principal, ref: string, wanted: PublishPort): Promise<PublishedPort>;
   /** Ends the connections that it led, too. A port that is not published is `not_found`. */
-  unpublish(principal: Principal, ref: string, hostPort: number): Promise<void>;
+  unpublish(
+    principal: Principal,
+    ref: string,
+    hostPort: number,
+    protocol: PublishedPort['protocol'],
+  ): Promise<void>;
   published(principal: Principal, ref: string): Promise<PublishedPort[]>;
 }

@@ -1,4 +1,5 @@
 import { CayError, isCayError, type PublishPort } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { randomInt } from 'node:crypto';
 import { inBackground } from '../../lib/in-background.ts';
 import { requirePublishing } from '../../policy/allow-publish.ts';
@@ -10,6 +11,7 @@ import type { GuestAccess } from '../sandboxes/guest-access.ts';
 import type { SandboxVerbs } from '../sandboxes/sandbox.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { hostPortVerbs } from './host-port-verbs.ts';
+import { listenForDatagrams } from './host-datagrams.ts';
 import { listenOnHost, type HostListener } from './host-listener.ts';
 import type { HostPortVerbs } from './host-port.ts';
 
@@ -29,8 +31,13 @@ export interface HostPorts {
   close(): Promise<void>;
 }
 
+type Given = Pick<HostPortRow, 'protocol' | 'sandbox' | 'address' | 'port'>;
+
 const TRIES = 64;
 const RETRY_MS = 5000;
+
+const keyOf = ({ protocol, hostPort }: Pick<HostPortRow, 'protocol' | 'hostPort'>) =>
+  `${protocol} ${hostPort}`;
 
 export function openHostPorts({
   activity,
@@ -46,24 +53,28 @@ export function openHostPorts({
   guestAccess: GuestAccess;
   previewConnection: SandboxVerbs['previewConnection'];
 }): HostPorts {
-  /** By port of the machine. */
-  const listeners = new Map<number, HostListener>();
+  /** By protocol and port of the machine. */
+  const listeners = new Map<string, HostListener>();
   /** Those that are listened on before they are recorded. */
-  const claimed = new Set<number>();
-  const problems = new Map<number, string>();
+  const claimed = new Set<string>();
+  /** Those that are about to be listened on: a port of one address must not be taken on another meanwhile. */
+  const opening = new Set<string>();
+  const problems = new Map<string, string>();
   let retry: NodeJS.Timeout | undefined;
   let unlisten: (() => void) | undefined;
   let closed = false;
   let syncing: Promise<void> = Promise.resolve();
   quota.counts('publishedPorts', 'published', (project, on) => on.hostPorts.count(project));
 
-  function open(row: Pick<HostPortRow, 'sandbox' | 'address' | 'port'>, hostPort: number) {
-    const { sandbox, address, port } = row;
-    return listenOnHost({ sandbox, address, hostPort }, async (signal) => {
+  function open(row: Given, hostPort: number) {
+    const { protocol, sandbox, address, port } = row;
+    const listenOn = protocol === 'udp' ? listenForDatagrams : listenOnHost;
+    return listenOn({ sandbox, address, hostPort }, async (signal) => {
       const counted = await previewConnection(sandbox);
       try {
         activity.touch(sandbox);
-        const connection = await guestAccess.guest(sandbox, 'preview').ports.connect(port, { signal });
+        const { ports } = guestAccess.guest(sandbox, 'preview');
+        const connection = await ports.connect(port, { signal, datagrams: protocol === 'udp' });
         return Object.assign(connection, { [Symbol.dispose]: () => counted[Symbol.dispose]() });
       } catch (error) {
         counted[Symbol.dispose]();
@@ -73,12 +84,13 @@ export function openHostPorts({
   }
 
   /** On the port that is asked for, or on a free one. */
-  async function listen(row: Pick<HostPortRow, 'sandbox' | 'address' | 'port'>, wanted: number) {
+  async function listen(row: Given, wanted: number) {
     const [low, high] = policy.publishing.ports;
     for (let tried = 0; ; tried++) {
       const hostPort = wanted === 0 ? randomInt(low, high + 1) : wanted;
+      const key = keyOf({ ...row, hostPort });
       try {
-        if (listeners.has(hostPort) || problems.has(hostPort))
+        if (listeners.has(key) || problems.has(key) || opening.has(key))
           throw new CayError(
             'conflict',
             `Port ${hostPort} of the server's machine leads to a sandbox already`,
@@ -87,9 +99,10 @@ export function openHostPorts({
               hint: 'choose another port, or 0 for a free one',
             },
           );
-        const listener = await open(row, hostPort);
-        listeners.set(hostPort, listener);
-        claimed.add(hostPort);
+        opening.add(key);
+        const listener = await open(row, hostPort).finally(() => opening.delete(key));
+        listeners.set(key, listener);
+        claimed.add(key);
         return listener;
       } catch (error) {
         if (wanted !== 0 || tried >= TRIES || !isCayError(error, 'conflict')) throw error;
@@ -97,29 +110,31 @@ export function openHostPorts({
     }
   }
 
-  function close(hostPort: number): void {
-    listeners.get(hostPort)?.close();
-    listeners.delete(hostPort);
+  function close(key: string): void {
+    listeners.get(key)?.close();
+    listeners.delete(key);
   }
 
   /** Listens on what is recorded and on nothing else. */
   async function sync(): Promise<void> {
-    const rows = new Map((await records.hostPorts.list()).map((row) => [row.hostPort, row]));
+    const rows = new Map((await records.hostPorts.list()).map((row) => [keyOf(row), row]));
     if (closed) return;
-    for (const [hostPort, { sandbox }] of listeners)
-      if (!claimed.has(hostPort) && rows.get(hostPort)?.sandbox !== sandbox) close(hostPort);
-    for (const hostPort of problems.keys()) if (!rows.has(hostPort)) problems.delete(hostPort);
-    for (const [hostPort, row] of rows) {
-      if (listeners.has(hostPort)) continue;
+    for (const [key, { sandbox }] of listeners)
+      if (!claimed.has(key) && rows.get(key)?.sandbox !== sandbox) close(key);
+    for (const key of problems.keys()) if (!rows.has(key)) problems.delete(key);
+    for (const [key, row] of rows) {
+      // Who is about to listen on it synchronizes again.
+      if (listeners.has(key) || opening.has(key)) continue;
       try {
-        const listener = await open(row, hostPort);
+        opening.add(key);
+        const listener = await open(row, row.hostPort).finally(() => opening.delete(key));
         if (closed) return listener.close();
-        listeners.set(hostPort, listener);
-        problems.delete(hostPort);
+        listeners.set(key, listener);
+        problems.delete(key);
       } catch (error) {
         // Reported once; the answer of the API has it until the port is free.
-        if (!problems.has(hostPort)) onError(error);
-        problems.set(hostPort, error instanceof Error ? error.message : String(error));
+        if (!problems.has(key)) onError(error);
+        problems.set(key, systemReason(error));
       }
     }
     clearTimeout(retry);
@@ -139,16 +154,16 @@ export function openHostPorts({
     wanted: readonly PublishPort[],
   ): Promise<ClaimedPorts & { rows: HostPortRow[] }> {
     const rows: HostPortRow[] = [];
-    const release = () => rows.forEach(({ hostPort }) => claimed.delete(hostPort));
+    const release = () => rows.forEach((row) => claimed.delete(keyOf(row)));
     const withAddresses = wanted.map((one) => ({ ...one, address: requirePublishing(policy, one) }));
     try {
-      for (const { port, address, hostPort } of withAddresses) {
-        const given = { protocol: 'tcp' as const, address, port, sandbox: row.id, project: row.project };
+      for (const { port, protocol, address, hostPort } of withAddresses) {
+        const given = { protocol, address, port, sandbox: row.id, project: row.project };
         const listener = await listen(given, hostPort);
         rows.push({ ...given, hostPort: listener.hostPort });
       }
     } catch (error) {
-      for (const { hostPort } of rows) close(hostPort);
+      for (const row of rows) close(keyOf(row));
       release();
       throw error;
     }
@@ -159,8 +174,8 @@ export function openHostPorts({
         await quota.requireRoom(tx, row.project, 'publishedPorts', rows.length);
         for (const one of rows) {
           await tx.hostPorts.insert(one);
-          const { hostPort, port, address } = one;
-          await recordEvent(tx, 'port.published', row, principal, { hostPort, port, address });
+          const { protocol, hostPort, port, address } = one;
+          await recordEvent(tx, 'port.published', row, principal, { protocol, hostPort, port, address });
         }
       },
       async settle() {
@@ -187,7 +202,7 @@ export function openHostPorts({
       unlisten?.();
       clearTimeout(retry);
       await syncing;
-      for (const hostPort of listeners.keys()) close(hostPort);
+      for (const key of listeners.keys()) close(key);
     },
   };
 }

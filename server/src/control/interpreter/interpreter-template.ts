@@ -5,6 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import type { Control } from '../control.ts';
 import type { Recipe } from '../templates/builds/build.ts';
 import type { Principal } from '../tenants/principal.ts';
@@ -60,7 +61,7 @@ export function interpreterTemplate({
     });
     await builds.start(principal, id, recipe);
     await builds.finished(principal, id).catch((error: unknown) => {
-      const why = error instanceof Error ? error.message : String(error);
+      const why = systemReason(error);
       throw new CayError(
         'failed_precondition',
         `Cannot make the template "${INTERPRETER_TEMPLATE}": ${why}`,

@@ -17,6 +17,8 @@ import { interpreterTemplate, type TemplateOptions } from './interpreter-templat
 import { askKernel, streamKernel, type KernelRequest } from './kernel-client.ts';
 import { kernelAnswers, startKernel } from './start-kernel.ts';
 
+const INTERRUPT_MS = 10_000;
+
 export function openInterpreter(options: TemplateOptions): InterpreterVerbs {
   const { control } = options;
   const starting = new Map<string, Promise<void>>();
@@ -118,13 +120,16 @@ export function openInterpreter(options: TemplateOptions): InterpreterVerbs {
     let timer: NodeJS.Timeout | undefined;
     let late = false;
     const onStarted = (context: string) => {
-      if (timeoutMs === undefined) return;
+      // A program in the kernel's place may say that as often as it likes.
+      if (timeoutMs === undefined || timer !== undefined) return;
       timer = setTimeout(() => {
         late = true;
         const interrupt = askKernel(guest, {
           owner,
           method: 'POST',
           path: ofContext(context, 'interrupt'),
+          // Nobody waits for the answer.
+          signal: AbortSignal.timeout(INTERRUPT_MS),
         });
         inBackground(interrupt, ignoreFailure);
       }, timeoutMs);

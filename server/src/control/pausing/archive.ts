@@ -13,7 +13,6 @@ import { scopeOf } from '../sandboxes/scope-of.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
-import type { Tables } from '../../records/tables/tables.ts';
 import type { Store } from '../../storage/store.ts';
 import type { Core } from '../core.ts';
 import type { OnRecord } from '../sandboxes/record-state.ts';
@@ -22,6 +21,7 @@ import { withMemoryHint } from '../snapshots/memory-errors.ts';
 import { requireSnapshots } from '../snapshots/require-snapshots.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Flight } from '../tenants/quota-ledger.ts';
+import { movableSnapshots } from '../snapshots/movable-snapshots.ts';
 
 export interface Archiving {
   /**
@@ -55,17 +55,6 @@ export function openArchiving({
     throw new CayError('unsupported', 'This server has no archive store', {
       hint: 'configure one, or hibernate or stop the sandbox',
     });
-  }
-
-  /** Its snapshots, without those that another sandbox or a template needs on the machine. */
-  async function movable(on: Tables, row: SandboxRow): Promise<SnapshotRow[]> {
-    const found: SnapshotRow[] = [];
-    for (const snapshot of await on.snapshots.list({ sandbox: row.id, project: row.project })) {
-      const { id, here } = snapshot;
-      if (!here || (await on.templates.of(id)).length > 0) continue;
-      if ((await on.sandboxes.basedOn(id)).every((other) => other.id === row.id)) found.push(snapshot);
-    }
-    return found;
   }
 
   async function dropEarlierArchivings(row: SandboxRow): Promise<void> {
@@ -117,7 +106,7 @@ export function openArchiving({
     onRecord: OnRecord | undefined,
   ): Promise<{ archived: SandboxRow; moved: SnapshotRow[] }> {
     return records.transaction(async (tx) => {
-      const still = new Set((await movable(tx, row)).map(({ id }) => id));
+      const still = new Set((await movableSnapshots(tx, row)).map(({ id }) => id));
       const moved = copied.filter(({ id }) => still.has(id));
       // From the oldest on: files that a snapshot shares are counted with those that were made of it.
       for (const { id } of moved.toReversed()) await tx.snapshots.archived(id, bytes.get(id)!);
@@ -156,7 +145,7 @@ export function openArchiving({
           undefined,
         );
         await dropEarlierArchivings(row);
-        const moving = await movable(records, row);
+        const moving = await movableSnapshots(records, row);
         pins.push(...moving.map((snapshot) => registry.pin(snapshot.id)));
         using flight = quota.begin(row.project, 'archiving', ['snapshotBytes']);
         const bytes = await copyOut(store, row, moving, flight);

@@ -13,7 +13,6 @@
 import {
   CayError,
   MoveSandboxSchema,
-  isCayError,
   newId,
   type MoveLoss,
   type SandboxId,
@@ -28,9 +27,10 @@ import { scopeOf } from '../sandboxes/scope-of.ts';
 import type { SandboxStarter } from '../sandboxes/start-sandbox.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { Principal } from '../tenants/principal.ts';
-import type { Flight } from '../tenants/quota-ledger.ts';
 import type { MoveVerbs } from './move.ts';
-import { movableSnapshots, movePlanner, type PlannedMove, type SnapshottingPlatform } from './plan-move.ts';
+import { moveSteps } from './move-steps.ts';
+import { movePlanner, type PlannedMove } from './plan-move.ts';
+import { movableSnapshots } from '../snapshots/movable-snapshots.ts';
 
 export interface Moving extends MoveVerbs {
   /** Gives up a move that an earlier server recorded. Call this from the sandbox's queue. */
@@ -39,8 +39,6 @@ export interface Moving extends MoveVerbs {
 
 /** How long calls that are inside have to return. */
 const CALLS_MS = 2_000;
-
-type CopiedBytes = Map<SnapshotId, { fileBytes: number | null }>;
 
 export function openMoving(
   core: Pick<
@@ -60,96 +58,11 @@ export function openMoving(
     | 'records'
   > & { registry: SnapshotRegistry; starter: SandboxStarter; state: StateRecorder; waker: Waker },
 ): Moving {
-  const { activity, archives, backend, drainLogs, lookup, onError, operations, pressure, quota } = core;
-  const { recordEvent, records, registry, starter, state, waker } = core;
+  const { activity, backend, drainLogs, lookup, onError, operations, pressure, quota } = core;
+  const { records, registry, starter, waker } = core;
   const { sandboxes, snapshots } = records;
   const planMove = movePlanner(core);
-
-  function requireAccepted({ losses, to }: PlannedMove['plan'], drop: readonly MoveLoss[]): void {
-    const refused = losses.filter(({ what }) => !drop.includes(what));
-    if (refused.length === 0) return;
-    const words = refused.map(({ what }) => what);
-    throw new CayError(
-      'failed_precondition',
-      `Cannot move to platform "${to}" without losing ${words.join(', ')}: ${refused.map(({ why }) => why).join('; ')}`,
-      { details: { losses: refused }, hint: `allow it with "drop": ${words.join(', ')}` },
-    );
-  }
-
-  /** Copies to the other platform, the oldest first. Until the move is recorded both copies count in the quota. */
-  async function copy(
-    row: SandboxRow,
-    { source, target }: PlannedMove,
-    ids: SnapshotId[],
-    coming: Flight,
-  ): Promise<CopiedBytes> {
-    const bytes: CopiedBytes = new Map();
-    for (const id of ids) {
-      // An attempt that was cut short may have left a part.
-      await target.snapshots.removeSnapshot(id);
-      await faultPoint('control.move.copying');
-      const archive = source.snapshots.exportSnapshot(id, { seal: archives.seal });
-      const facts = await target.snapshots.importSnapshot(id, archive, {
-        seal: archives.seal,
-        admit: (more) => coming.add(more),
-        ...scopeOf(row),
-      });
-      bytes.set(id, { fileBytes: facts.fileBytes ?? null });
-    }
-    return bytes;
-  }
-
-  /** Removes what a platform has of a sandbox that is not there. Best effort: the next comparison repeats it. */
-  async function removeFrom(
-    platform: SnapshottingPlatform,
-    id: SandboxId,
-    ids: Iterable<SnapshotId>,
-  ): Promise<void> {
-    await platform.backend.remove(id).catch(onError);
-    for (const snapshot of ids)
-      await platform.snapshots.removeSnapshot(snapshot).catch((error: unknown) => {
-        if (!isCayError(error, 'failed_precondition')) onError(error);
-      });
-  }
-
-  function recordMoved(
-    row: SandboxRow,
-    { plan, spec }: PlannedMove,
-    last: SnapshotId,
-    copied: CopiedBytes,
-    principal: Principal,
-  ): Promise<SandboxRow> {
-    const { from, to } = plan;
-    return records.transaction(async (tx) => {
-      for (const [id, { fileBytes }] of copied) {
-        const snapshot = await tx.snapshots.get(id);
-        if (!snapshot) continue;
-        const there = { ...snapshot.spec, platform: to };
-        await tx.snapshots.update(id, {
-          spec: there,
-          memory: false,
-          runtime: null,
-          fileBytes,
-          memoryBytes: 0,
-        });
-      }
-      const moved = await tx.sandboxes.update(row.id, {
-        spec,
-        backend: to,
-        operation: null,
-        base: last,
-        uid: null,
-        imageBytes: null,
-      });
-      const stopped = await state.within(tx).stopped(moved, { incarnation: 1 });
-      await recordEvent(tx, 'sandbox.moved', stopped, principal, {
-        from,
-        to,
-        lost: plan.losses.map(({ what }) => what),
-      });
-      return stopped;
-    });
-  }
+  const { copySnapshots, removeFrom, recordMoved } = moveSteps(core);
 
   /** In the sandbox's queue, with its gate closed. */
   async function moveNow(
@@ -177,12 +90,14 @@ export function openMoving(
       if (isActive) await freezing?.freeze(id);
       const request = { id: last, cause: 'move', memory: false, quiet: true, becomesBase: false } as const;
       await registry.take(row, request, principal);
-      const movable = drop.includes('snapshots') ? [] : await movableSnapshots(records, row);
+      const movable = drop.includes('snapshots')
+        ? []
+        : await movableSnapshots(records, row, planned.plan.from);
       // The list has the newest first.
       const others = movable.map((each) => each.id).filter((each) => each !== last);
       ids.push(...others.reverse(), last);
       pins.push(...others.map((each) => registry.pin(each)));
-      const copied = await copy(row, planned, ids, coming);
+      const copied = await copySnapshots(row, planned, ids, coming);
       await faultPoint('control.move.copied');
       const { platform: _platform, ...there } = planned.spec;
       await planned.target.snapshots.clone(id, there, last, scopeOf(row));
@@ -230,10 +145,23 @@ export function openMoving(
       const target = await backend.ability('platforms')?.get(to);
       await target?.remove(row.id);
       const own = await snapshots.list({ sandbox: row.id, project: row.project });
-      for (const id of [snapshot, ...own.map((each) => each.id)])
+      // What has stayed there at an earlier move is no copy.
+      const copies = own.filter((each) => each.spec.platform !== to && each.id !== snapshot);
+      for (const id of [snapshot, ...copies.map((each) => each.id)])
         await target?.ability('snapshots')?.removeSnapshot(id).catch(onError);
       if (row.state === 'active') await backend.ability('freeze')?.thaw(row.id).catch(onError);
       return sandboxes.update(row.id, { operation: null });
     },
   };
+}
+
+function requireAccepted({ losses, to }: PlannedMove['plan'], drop: readonly MoveLoss[]): void {
+  const refused = losses.filter(({ what }) => !drop.includes(what));
+  if (refused.length === 0) return;
+  const words = refused.map(({ what }) => what);
+  throw new CayError(
+    'failed_precondition',
+    `Cannot move to platform "${to}" without losing ${words.join(', ')}: ${refused.map(({ why }) => why).join('; ')}`,
+    { details: { losses: refused }, hint: `allow it with "drop": ${words.join(', ')}` },
+  );
 }

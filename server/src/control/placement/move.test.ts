@@ -124,6 +124,15 @@ describe('a sandbox moves to another platform', () => {
     await control.close();
   });
 
+  it('of a server that has one platform, which is said, and others are unknown there', async () => {
+    const test = await place.open(lasting(near), {});
+    const { control, principal } = test;
+    await control.create(principal, asked({ name: 'box' }));
+    await expect(move(test, { platform: 'moon' })).rejects.toMatchObject({ code: 'not_found' });
+    await expect(move(test, { platform: near.name })).rejects.toMatchObject({ code: 'unsupported' });
+    await control.close();
+  });
+
   it('and back again, stopped as it was', async () => {
     const test = await prepared();
     const { control, principal } = test;
@@ -199,6 +208,21 @@ describe('a sandbox moves to another platform', () => {
     await expect.poll(() => misplaced(test)).toBe('nothing');
     await control.close();
   });
+
+  it('says when the platform keeps no files but those of a few directories', async () => {
+    const { capabilities } = far;
+    far.capabilities = async () => {
+      const known = await capabilities.call(far);
+      return { ...known, abilities: { ...known.abilities, snapshotRoot: false } };
+    };
+    const test = await prepared();
+    await expect(move(test)).rejects.toMatchObject({
+      code: 'failed_precondition',
+      details: { losses: [{ what: 'files' }] },
+    });
+    const { moved } = await move(test, { drop: ['memory', 'files'] });
+    expect(moved).toBe(true);
+  });
 });
 
 describe('a move that is cut off', () => {
@@ -240,5 +264,44 @@ describe('a move that is cut off', () => {
     expect(await readText(second, 'box')).toBe('one');
     expect(second.errors).toEqual([]);
     await control.close();
+  });
+
+  it('and back to where snapshots of it have stayed, which are kept', async () => {
+    const test = await prepared();
+    const { control, principal, records } = test;
+    await move(test, { drop: ['memory', 'snapshots'] });
+    const stayed = (await records.snapshots.all()).filter(({ spec }) => spec.platform === 'near');
+    expect(stayed.length).toBeGreaterThan(0);
+    await control.move(principal, 'box', { platform: 'near', drop: ['memory'] });
+    expect((await control.get(principal, 'box')).platform).toBe('near');
+    const left = (await records.snapshots.all()).map(({ id }) => id);
+    for (const { id } of stayed) expect(left).toContain(id);
+    expect(await misplaced(test)).toBe('nothing');
+    expect(await readText(test, 'box')).toBe('two');
+  });
+
+  it.each(MOVE_FAULTS)('and back, killed at %s, and what has stayed there is kept', async (point) => {
+    const first = await prepared();
+    await move(first, { drop: ['memory', 'snapshots'] });
+    const stayed = (await first.records.snapshots.all()).filter(({ spec }) => spec.platform === 'near');
+    expect(stayed.length).toBeGreaterThan(0);
+    const reached = Promise.withResolvers<void>();
+    armFaultPoints({
+      [point]: () => {
+        reached.resolve();
+        return new Promise(() => {});
+      },
+    });
+    void first.control
+      .move(first.principal, 'box', { platform: 'near', drop: ['memory'] })
+      .catch(reached.reject);
+    await reached.promise;
+    await first.kill();
+    armFaultPoints();
+    const second = await open();
+    await expect.poll(() => misplaced(second)).toBe('nothing');
+    const there = (await near.snapshots()).map(({ id }) => id);
+    for (const { id } of stayed) expect(there).toContain(id);
+    await second.control.close();
   });
 });

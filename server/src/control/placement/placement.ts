@@ -1,7 +1,7 @@
 /**
  * Placement: on which platform each sandbox and snapshot is.
  *
- * A server has one backend, or several as named platforms. Only this module asks which of both: everything
+ * A server has one backend, or several as named platforms. Only this module asks which: everything
  * else in the control plane uses these functions, and a single backend is the one platform that there is. The
  * record of a sandbox says its platform by `platformOf`; the composite backend is given that when the server
  * starts, and finds out the rest by asking.
@@ -54,7 +54,7 @@ export function choosePlatform(
   if (wish.platform === undefined || wish.platform === backend.name) return undefined;
   throw new CayError('not_found', `Platform "${wish.platform}" is unknown`, {
     details: { what: 'platform' },
-    hint: `This server has "${backend.name}" alone`,
+    hint: `this server has "${backend.name}" alone`,
   });
 }
 

@@ -4,11 +4,10 @@ import type { Backend, Snapshotting } from '../../backends/backend.ts';
 import { ENFORCED_LIMITS, LIMIT_ABILITIES } from '../../policy/limit-abilities.ts';
 import { usualLimits } from '../../policy/policy.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
-import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
-import type { Tables } from '../../records/tables/tables.ts';
 import type { Core } from '../core.ts';
 import { scopeOf } from '../sandboxes/scope-of.ts';
 import { platformOf } from './placement.ts';
+import { movableSnapshots } from '../snapshots/movable-snapshots.ts';
 
 export interface SnapshottingPlatform {
   backend: Backend;
@@ -42,10 +41,15 @@ export function movePlanner({
 
   return async (row, to, drop) => {
     const platforms = backend.ability('platforms');
-    if (!platforms)
-      throw new CayError('unsupported', `This server has one platform, "${backend.name}"`, {
-        hint: 'start it with several, such as "--backend local,docker"',
+    if (!platforms) {
+      const hint = 'start it with several, such as "--backend local,docker"';
+      if (to === backend.name)
+        throw new CayError('unsupported', `This server has one platform, "${backend.name}"`, { hint });
+      throw new CayError('not_found', `Platform "${to}" is unknown: this server has one, "${backend.name}"`, {
+        details: { what: 'platform' },
+        hint,
       });
+    }
     platforms.choose({ platform: to, labels: {} });
     const from = platformOf(row, backend);
     if (from === undefined)
@@ -80,8 +84,16 @@ export function movePlanner({
     if (lifted.length > 0)
       lose('limits', `platform "${to}" cannot enforce ${lifted.map((limit) => `"${limit}"`).join(', ')}`);
 
-    const own = await records.snapshots.list({ sandbox: row.id, project: row.project });
-    const movable = await movableSnapshots(records, row);
+    if (could.snapshotRoot && !abilities.snapshotRoot)
+      lose(
+        'files',
+        `platform "${to}" keeps the home directory, /tmp, /var/tmp, /run and the working directory, and no other files`,
+      );
+
+    const all = await records.snapshots.list({ sandbox: row.id, project: row.project });
+    // Those that are there already have stayed when it moved here.
+    const own = all.filter((each) => each.spec.platform !== to);
+    const movable = await movableSnapshots(records, row, from);
     const goes = drop.includes('snapshots') ? [] : movable;
     if (goes.length < own.length)
       lose(
@@ -105,18 +117,4 @@ export function movePlanner({
     });
     return { plan: { from, to, losses, snapshots: goes.length }, spec: moved, source, target };
   };
-}
-
-/** Its snapshots, without those that another sandbox or a template needs where they are. */
-export async function movableSnapshots(
-  on: Tables,
-  row: Pick<SandboxRow, 'id' | 'project'>,
-): Promise<SnapshotRow[]> {
-  const found: SnapshotRow[] = [];
-  for (const snapshot of await on.snapshots.list({ sandbox: row.id, project: row.project })) {
-    const { id, here } = snapshot;
-    if (!here || (await on.templates.of(id)).length > 0) continue;
-    if ((await on.sandboxes.basedOn(id)).every((other) => other.id === row.id)) found.push(snapshot);
-  }
-  return found;
 }

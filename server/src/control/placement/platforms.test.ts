@@ -85,7 +85,7 @@ describe('a sandbox is made', () => {
     expect((await control.list(principal, { limit: 10 })).sandboxes).toHaveLength(4);
     await expect(make({ platform: 'moon' })).rejects.toMatchObject({
       code: 'not_found',
-      hint: 'Known platforms: near, far',
+      hint: 'known platforms: near, far',
     });
   });
 

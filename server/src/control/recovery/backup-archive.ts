@@ -12,6 +12,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { CayError, type AuditVerdict } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { z } from 'zod';
 import { byteReader, type ByteReader, TruncatedError } from '../../lib/byte-reader.ts';
 import { BLOCK, decodeHeader, paddingOf } from '../../lib/tar/header.ts';
@@ -193,7 +194,7 @@ async function unpack(path: string, directory: string, keyDirectory = directory)
     throw damaged(
       error instanceof z.ZodError || error instanceof SyntaxError
         ? 'it does not say what it contains'
-        : (error as Error).message,
+        : systemReason(error),
       error,
     );
   } finally {

@@ -32,7 +32,9 @@ export function expireSandbox({
       await destroyer.destroy(await syncing.beforeEnd(row, waker.ensureAwake), undefined, 'timeout');
     else if (row.onTimeout === 'stop' || !(await pausing.pauseOnTimeout(row))) {
       const written = await syncing.beforeEnd(row, waker.ensureAwake);
-      await stopper.stop(await waker.prepareStop(written), undefined, { cause: 'timeout' });
+      await syncing.afterStop(
+        await stopper.stop(await waker.prepareStop(written), undefined, { cause: 'timeout' }),
+      );
     }
   }
 

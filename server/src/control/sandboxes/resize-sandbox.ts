@@ -13,6 +13,7 @@ import type { RecordSet } from '../../records/records.ts';
 import type { ResizeOperation, SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
 import { isLeaseLost } from './operations.ts';
+import { stateWords } from './not-running.ts';
 
 type Limits = NonNullable<UpdateSandbox['limits']>;
 
@@ -95,7 +96,7 @@ export function openResizing({
       if (row.state !== 'active')
         throw new CayError(
           'failed_precondition',
-          `Cannot change the limits of sandbox "${row.id}": it is ${row.state}`,
+          `Cannot change the limits of sandbox "${row.id}": it ${stateWords(row.state)}`,
           { details: { state: row.state }, hint: 'start it first' },
         );
       const resizing = requireResize();

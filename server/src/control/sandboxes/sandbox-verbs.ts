@@ -11,6 +11,7 @@ import type { Principal } from '../tenants/principal.ts';
 import type { SandboxDestroyer } from './destroy-sandbox.ts';
 import type { Expiry } from './expiry.ts';
 import type { GuestAccess } from './guest-access.ts';
+import { stateWords } from './not-running.ts';
 import type { OnRecord, StateRecorder } from './record-state.ts';
 import type { Resizing } from './resize-sandbox.ts';
 import type { SandboxVerbs } from './sandbox.ts';
@@ -74,9 +75,13 @@ export function sandboxVerbs({
     if (row.state === 'active' && (await backend.observe(row.id)).phase === 'ready') return row;
     if (row.state === 'paused') return waker.ensureAwake(row);
     if (row.state !== 'active' && row.state !== 'stopped' && row.state !== 'failed') {
-      throw new CayError('failed_precondition', `Cannot start sandbox "${row.id}": it is ${row.state}`, {
-        details: { state: row.state },
-      });
+      throw new CayError(
+        'failed_precondition',
+        `Cannot start sandbox "${row.id}": it ${stateWords(row.state)}`,
+        {
+          details: { state: row.state },
+        },
+      );
     }
     const { cpus, memoryBytes, pids } = row.spec.limits;
     // Its disk is counted already.
@@ -156,16 +161,18 @@ export function sandboxVerbs({
       );
     },
 
-    async stop(principal, ref, { graceMs } = {}) {
+    async stop(principal, ref, { graceMs, force } = {}) {
       const found = await lookup.find(principal, ref);
       return operations.enqueue(found.id, async () => {
-        const written = await syncing.beforeEnd(await lookup.reload(found), waker.ensureAwake);
+        const written = await syncing.beforeEnd(await lookup.reload(found), waker.ensureAwake, { force });
         const row = await waker.prepareStop(written);
-        return lookup.show(await stopper.stop(row, principal, { cause: 'request', graceMs }));
+        const stopped = await stopper.stop(row, principal, { cause: 'request', graceMs });
+        await syncing.afterStop(stopped, { force });
+        return lookup.show(stopped);
       });
     },
 
-    async remove(principal, ref, { onIntent } = {}) {
+    async remove(principal, ref, { onIntent, force } = {}) {
       let id: SandboxId;
       try {
         // As other verbs that claim a sandbox do, with nothing in between: the first that came claims it first.
@@ -178,8 +185,10 @@ export function sandboxVerbs({
         operations.enqueue(id, async () => {
           const row = await records.sandboxes.get(id);
           if (!row) return;
-          const written = row.state === 'destroying' ? row : await syncing.beforeEnd(row, waker.ensureAwake);
+          const written =
+            row.state === 'destroying' ? row : await syncing.beforeEnd(row, waker.ensureAwake, { force });
           await destroyer.destroy(written, principal, 'request', { onIntent });
+          if (force) await syncing.afterStop(written, { force });
         }),
       );
     },

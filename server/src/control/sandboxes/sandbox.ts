@@ -61,13 +61,13 @@ export interface SandboxVerbs {
   list(principal: Principal, query: ListSandboxes, options?: { allProjects?: boolean }): Promise<SandboxPage>;
   update(principal: Principal, ref: string, changes: UpdateSandbox): Promise<Sandbox>;
   start(principal: Principal, ref: string): Promise<Sandbox>;
-  stop(principal: Principal, ref: string, options?: { graceMs?: number }): Promise<Sandbox>;
+  stop(principal: Principal, ref: string, options?: { graceMs?: number; force?: boolean }): Promise<Sandbox>;
   /**
    * Succeeds if the sandbox does not exist. Waits for a snapshot, fork, pause or rollback that is under way.
    * Snapshots with a name and those that a caller asked for stay; turns are removed too. `onIntent` is called
    * once the record says `destroying`: from then on the removal happens even if the server is killed.
    */
-  remove(principal: Principal, ref: string, options?: { onIntent?(): void }): Promise<void>;
+  remove(principal: Principal, ref: string, options?: { onIntent?(): void; force?: boolean }): Promise<void>;
   /**
    * The guest of an active sandbox, and its record. Every call of that guest counts as use, and wakes the
    * sandbox if it was paused meanwhile. Rejects `failed_precondition` if the sandbox is stopped or has

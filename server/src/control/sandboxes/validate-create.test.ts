@@ -96,7 +96,7 @@ describe('validate()', () => {
     ]);
     expect(problems[2]).toMatchObject({
       message: 'Poor cannot enforce "limits.diskBytes": no quotas',
-      hint: 'Set "limits.diskBytes" to null',
+      hint: 'set "limits.diskBytes" to null',
     });
     for (const part of [{ template: 'nothing' }, { runtime: 'warp' }, { limits: { pids: 100 } }]) {
       const [problem] = (await validate({ platform: 'poor', ...part })).problems;

@@ -38,6 +38,7 @@ export function openFetcher({
     using coming = quota.begin(row.project, 'fetched', beyondQuota ? [] : ['snapshotBytes']);
     const facts = await travel.importSnapshot(row.id, read(row), {
       platform: row.spec.platform,
+      project: row.project,
       // Everything in the store was written by this installation.
       foreignMemory: true,
       admit: (bytes) => coming.add(bytes),

@@ -102,6 +102,7 @@ export function importVerb({
         await faultPoint('control.import.recorded');
         const facts = await travel.importSnapshot(id, data, {
           ...options,
+          project,
           platform,
           seal,
           foreignMemory: allowForeignMemory,

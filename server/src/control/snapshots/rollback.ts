@@ -13,7 +13,6 @@ import {
   CayError,
   RollbackSchema,
   isCayError,
-  newId,
   type Rollback,
   type RolledBack,
   type SandboxId,
@@ -23,14 +22,15 @@ import type { Observation } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { retry } from '../../lib/retry.ts';
 import type { RollbackOperation, SandboxRow } from '../../records/tables/sandbox-row.ts';
-import { showSnapshot, type SnapshotRow } from '../../records/tables/snapshot-row.ts';
-import { DISK_FULL_RETRY_MS, retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
+import { showSnapshot } from '../../records/tables/snapshot-row.ts';
+import { DISK_FULL_RETRY_MS } from '../capacity/retry-on-disk-full.ts';
 import type { Core } from '../core.ts';
 import type { Waker } from '../pausing/wake.ts';
 import type { Settler } from '../recovery/settle-sandbox.ts';
 import type { StateRecorder } from '../sandboxes/record-state.ts';
 import type { Principal } from '../tenants/principal.ts';
 import { withMemoryHint } from './memory-errors.ts';
+import { isUnderWay, rollbackRecords } from './rollback-records.ts';
 import { requireSnapshots } from './require-snapshots.ts';
 import type { Retaining } from './retention.ts';
 import type { SnapshotRegistry } from './snapshot-registry.ts';
@@ -71,17 +71,13 @@ export function openRollingBack({
   waker: Waker;
 }): RollingBack {
   const { sandboxes, snapshots } = records;
-
-  /** Step 1. */
-  async function recordIntent(
-    id: SandboxId,
-    target: SnapshotRow,
-    memory: boolean,
-  ): Promise<RollbackOperation> {
-    const operation: RollbackOperation = { kind: 'rollback', to: target.id, memory, kept: newId('snap') };
-    await sandboxes.update(id, { operation });
-    return operation;
-  }
+  const { recordIntent, recordResult, giveUp, dropKept } = rollbackRecords({
+    onError,
+    recordEvent,
+    records,
+    registry,
+    state,
+  });
 
   /** Step 2. */
   async function keepCurrent(row: SandboxRow, id: SnapshotId, principal: Principal): Promise<void> {
@@ -116,21 +112,6 @@ export function openRollingBack({
     }
   }
 
-  function recordResult(
-    id: SandboxId,
-    { to, kept, memory }: RollbackOperation,
-    observed: Observation,
-    { principal, cause }: { principal?: Principal; cause?: string } = {},
-  ): Promise<SandboxRow> {
-    return records.transaction(async (tx) => {
-      const row = await tx.sandboxes.update(id, { base: to, operation: null });
-      const after = await state.within(tx).asObserved(row, observed);
-      const data = { to, kept, memory, ...(cause !== undefined && { cause }) };
-      await recordEvent(tx, 'sandbox.rolled_back', after, principal, data);
-      return after;
-    });
-  }
-
   /**
    * The rollback can be neither recorded nor undone. It is recorded in the background, or by the next server.
    */
@@ -151,24 +132,6 @@ export function openRollingBack({
       `Sandbox "${id}" has been rolled back to "${operation.to}", which cannot be recorded yet`,
       { details: { reason: UNRECORDED, kept: operation.kept }, cause },
     );
-  }
-
-  /** The sandbox is as it was: deletes the intent, and the snapshot that was taken for the rollback. */
-  async function giveUp(id: SandboxId, operation: RollbackOperation): Promise<void> {
-    const deleteIntent = () =>
-      records.transaction(async (tx) => {
-        if (isUnderWay(await tx.sandboxes.get(id), operation))
-          await tx.sandboxes.update(id, { operation: null });
-      });
-    await retryOnDiskFull(deleteIntent, onError);
-    await dropKept(operation.kept);
-  }
-
-  async function dropKept(id: SnapshotId): Promise<void> {
-    await retryOnDiskFull(async () => {
-      const kept = await snapshots.get(id);
-      if (kept?.state === 'kept') await registry.drop(kept, undefined, 'rollback failed');
-    }, onError);
   }
 
   /** In the sandbox's queue, with its gate closed. */
@@ -218,8 +181,4 @@ export function openRollingBack({
       if (isKept && observed.phase === 'ready') await dropKept(operation.kept);
     },
   };
-}
-
-function isUnderWay(row: SandboxRow | undefined, { kept }: RollbackOperation): boolean {
-  return row?.operation?.kind === 'rollback' && row.operation.kept === kept;
 }

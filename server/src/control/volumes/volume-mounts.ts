@@ -17,7 +17,7 @@ export async function resolveMounts(
       const volume = await on.volumes.find(project, mount.volume);
       if (volume?.state !== 'kept')
         throw new CayError('not_found', `Volume "${mount.name ?? mount.volume}" does not exist`, {
-          details: { what: 'volume' },
+          details: { what: 'volume', volume: mount.name ?? mount.volume },
           hint: 'create it first, or name another',
         });
       if (platform !== undefined && volume.platform !== null && volume.platform !== platform)

@@ -4,8 +4,8 @@
  * *Terms.* A *mount* is a volume at a path of a sandbox. A *clone* is a volume that begins with what another has, a
  * *snapshot* one that never changes.
  *
- * *Who calls.* The REST API and the E2B API, once for each request. A volume is named by its id, or by its name in the project; one of
- * another project is `not_found`.
+ * *Who calls.* The REST API and the E2B API, once for each request. A volume is named by its id, or by its
+ * name in the project; one of another project is `not_found`.
  *
  * Which sandboxes have a volume is recorded with the sandbox, in one transaction: a volume that any has, whether it
  * runs or not, is not removed, and a sandbox is not made with a volume that is being removed.

@@ -1,11 +1,12 @@
 /** One signed request to a webhook's URL, with a timeout, and only to addresses that the operator allows. */
 import { createHmac } from 'node:crypto';
-import { lookup as resolve, type LookupAddress } from 'node:dns';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { isIP, type LookupFunction } from 'node:net';
+import { isIP } from 'node:net';
 import { CayError, type Delivery } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { addressKind } from '../../../lib/address-kind.ts';
+import { guardedLookup } from '../../../lib/guarded-lookup.ts';
 
 export interface DeliverOptions {
   secret: string;
@@ -54,7 +55,7 @@ export async function deliver(
     return {
       ok: false,
       status: null,
-      error: late ? `It did not answer within ${timeoutMs} ms` : reasonOf(error),
+      error: late ? `It did not answer within ${timeoutMs} ms` : systemReason(error),
       durationMs: durationMs(),
     };
   }
@@ -77,7 +78,11 @@ function post(
       method: 'POST',
       headers: { ...headers, 'content-length': length },
       agent: false,
-      lookup: guardedLookup(allowPrivate),
+      lookup: guardedLookup({
+        isAllowed: (address) => isAllowed(address, allowPrivate),
+        refusal: (name, address) => refusal(name, address, allowPrivate),
+        system: allowPrivate,
+      }),
       signal,
     });
     outgoing.on('error', reject);
@@ -89,19 +94,6 @@ function post(
     });
     outgoing.end(body);
   });
-}
-
-/** Resolves a name as the system does, and returns only allowed addresses. */
-function guardedLookup(allowPrivate: boolean): LookupFunction {
-  return (name, options, callback) => {
-    resolve(name, { ...options, all: true }, (error, found: LookupAddress[]) => {
-      if (error) return callback(error, '', 0);
-      const allowed = found.filter(({ address }) => isAllowed(address, allowPrivate));
-      if (allowed.length === 0) return callback(refusal(name, found[0]?.address ?? '', allowPrivate), '', 0);
-      if (options.all) callback(null, allowed);
-      else callback(null, allowed[0]!.address, allowed[0]!.family);
-    });
-  };
 }
 
 function isAllowed(address: string, allowPrivate: boolean): boolean {
@@ -117,7 +109,9 @@ function refusal(name: string, address: string, allowPrivate: boolean): CayError
   const kind = addressKind(address);
   const curable = !allowPrivate && (kind === 'private' || kind === 'loopback');
   return new CayError('permission_denied', `Cannot send to "${name}": webhooks may not reach its address`, {
-    hint: curable ? 'the operator allows private addresses with CAY_WEBHOOK_PRIVATE=1' : undefined,
+    hint: curable
+      ? 'the operator allows private addresses with --webhook-private (CAY_WEBHOOK_PRIVATE=1)'
+      : undefined,
   });
 }
 
@@ -128,10 +122,4 @@ function refusal(name: string, address: string, allowPrivate: boolean): CayError
 export function requireReachable(url: string, allowPrivate: boolean): void {
   const host = new URL(url).hostname.replace(/^\[|\]$/g, '');
   if (isIP(host) !== 0) requireAllowed(host, allowPrivate);
-}
-
-function reasonOf(error: unknown): string {
-  if (error instanceof CayError) return error.message;
-  const { code, message } = error as NodeJS.ErrnoException;
-  return (code ?? message).slice(0, 200);
 }

@@ -4,7 +4,7 @@
 
 Every context is a process group of its own, so one that loops or dies takes nobody with it. What it prints comes through its
 own standard output and error, also from the programs that it starts; results, errors and the end of each run come through
-a third pipe. A run ends with a mark on the first two, so that nothing printed before the end is told after it.
+a third pipe. A run ends with a mark on the first two, so that nothing printed before the end is sent after it.
 
 Standard library only: what the sandbox has of pandas or matplotlib is used if the code uses it.
 """
@@ -108,7 +108,7 @@ class Refused(Exception):
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     contexts = None
-    # A line that is told is told at once.
+    # Each line is sent at once.
     disable_nagle_algorithm = True
 
     def do_GET(self):
@@ -147,7 +147,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except Refused as refused:
             self.send(refused.status, str(refused))
         except OSError as error:
-            # A context could not be started. The caller went away, or is told.
+            # A context could not be started. The caller went away, or gets the error.
             self.close_connection = True
             try:
                 self.send(500, f"The context cannot be started: {error.strerror}")
@@ -231,7 +231,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/x-ndjson")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self.tell({"type": "number_of_executions", "execution_count": context.count, "context": context.id})
+        self.report({"type": "number_of_executions", "execution_count": context.count, "context": context.id})
         threading.Thread(target=run.settle, daemon=True).start()
         try:
             write_all(asking, context.request(code, env, run.mark))
@@ -249,13 +249,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     continue
                 if event is None:
                     break
-                self.tell(event)
+                self.report(event)
             if run.died:
                 value = f"The context has ended with exit code {run.process.wait()}, and begins anew"
-                self.tell({"type": "error", "name": "ContextDied", "value": value, "traceback": value})
-                self.tell({"type": "unexpected_end_of_execution"})
+                self.report({"type": "error", "name": "ContextDied", "value": value, "traceback": value})
+                self.report({"type": "unexpected_end_of_execution"})
             else:
-                self.tell({"type": "end_of_execution"})
+                self.report({"type": "end_of_execution"})
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
             self.close_connection = True
@@ -264,7 +264,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         finally:
             context.revive()
 
-    def tell(self, event):
+    def report(self, event):
         line = json.dumps(event).encode() + b"\n"
         self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
 

@@ -111,15 +111,15 @@ class Context:
                 text = decoder.decode(held[:end], final=bool(mark))
                 held = held[mark.end() if mark else end :]
                 if text and run:
-                    run.tell({"type": name, "text": text, "timestamp": stamp()})
+                    run.report({"type": name, "text": text, "timestamp": stamp()})
                 if not mark:
                     break
                 # One of an earlier run, which nobody waited for, is nothing to this one.
                 if run and mark[1].decode() == run.mark:
                     place = int(mark[2], 16)
                     run.reached(name, place)
-                    # What is printed after an event is told after it.
-                    run.await_told(place)
+                    # What is printed after an event is sent after it.
+                    run.await_sent(place)
 
     def read_answers(self, process, answers):
         with os.fdopen(answers, "rb") as lines:
@@ -128,17 +128,17 @@ class Context:
                 if not run:
                     continue
                 event = json.loads(line)
-                # What was printed before this is told before it.
+                # What was printed before this is sent before it.
                 place = event.pop("after", 0)
                 run.catch_up(place)
                 if event["type"] == "end":
                     if event.get("status"):
                         status = str(event["status"])
                         error = {"type": "error", "name": "ExitStatus", "value": status, "traceback": f"exit status {status}"}
-                        run.tell({**error, "interrupted": run.interrupted})
+                        run.report({**error, "interrupted": run.interrupted})
                     run.ended.set()
                 else:
-                    run.tell(event)
+                    run.report(event)
                 run.has_told(place)
         process.wait()
         run = self.run
@@ -212,10 +212,10 @@ class Run:
         self.interrupted = False
         self.places = {"stdout": 0, "stderr": 0}
         self.silent = set()
-        self.told = 0
+        self.sent = 0
         self.moved = threading.Condition()
 
-    def tell(self, event):
+    def report(self, event):
         while not self.abandoned:
             try:
                 return self.events.put(event, timeout=0.5)
@@ -229,7 +229,7 @@ class Run:
             self.moved.notify_all()
 
     def catch_up(self, place):
-        """Waits until all output before that mark was told. Code that closed or redirected an output makes no marks
+        """Waits until all output before that mark was sent. Code that closed or redirected an output makes no marks
         there: that output is waited for once."""
         with self.moved:
             behind = lambda: {name for name, at in self.places.items() if at < place} - self.silent
@@ -238,19 +238,19 @@ class Run:
 
     def has_told(self, place):
         with self.moved:
-            self.told = place
+            self.sent = place
             self.moved.notify_all()
 
-    def await_told(self, place):
+    def await_sent(self, place):
         with self.moved:
-            self.moved.wait_for(lambda: self.abandoned or self.died or self.told >= place, DRAIN_S)
+            self.moved.wait_for(lambda: self.abandoned or self.died or self.sent >= place, DRAIN_S)
 
     def settle(self):
         """Waits for the end, and for what was printed before it; then says so."""
         self.ended.wait()
         if self.died:
             self.catch_up(END)
-        self.tell(None)
+        self.report(None)
 
 
 def write_all(descriptor, data):

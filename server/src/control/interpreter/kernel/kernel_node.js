@@ -19,15 +19,15 @@ let interrupt;
 // Imports and requires of the code begin where it runs, and not here.
 globalThis.require = module_.createRequire(process.cwd() + '/');
 globalThis.display = (...values) =>
-  values.forEach((value) => tell({ type: 'result', is_main_result: false, ...forms(value) }));
+  values.forEach((value) => report({ type: 'result', is_main_result: false, ...forms(value) }));
 
 const INTERRUPTED = new Error('Interrupted');
 process.on('SIGINT', () => interrupt && interrupt(INTERRUPTED));
 process.on('uncaughtException', fail);
 process.on('unhandledRejection', fail);
 
-/** What was printed before an event is marked, so that it is told before it. */
-function tell(event) {
+/** What was printed before an event is marked, so that it is sent before it. */
+function report(event) {
   marks += 1;
   const sign = '\0' + mark + marks.toString(16).padStart(8, '0') + '\0';
   for (const stream of [1, 2]) write(stream, sign);
@@ -52,7 +52,7 @@ function fail(error) {
   const known = error instanceof Error || (error && error.stack);
   const [name, value] = known ? [error.name, String(error.message)] : ['Error', util.inspect(error)];
   const interrupted = error === INTERRUPTED || error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED';
-  tell({ type: 'error', name, value, traceback: known ? String(error.stack) : value, interrupted });
+  report({ type: 'error', name, value, traceback: known ? String(error.stack) : value, interrupted });
 }
 
 /** A value as text, and as JSON if it is an object that JSON can say. */
@@ -180,7 +180,7 @@ readline
       Object.assign(process.env, request.env);
       try {
         const value = await run(withoutTypes(request.code));
-        if (value !== undefined) tell({ type: 'result', is_main_result: true, ...forms(value) });
+        if (value !== undefined) report({ type: 'result', is_main_result: true, ...forms(value) });
       } catch (error) {
         fail(error);
       }
@@ -189,7 +189,7 @@ readline
         if (name in before) process.env[name] = before[name];
         else delete process.env[name];
       }
-      tell({ type: 'end' });
+      report({ type: 'end' });
     });
   })
   .on('close', () => process.exit());

@@ -60,10 +60,10 @@ class Python:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
-            self.tell({"type": "end"})
+            self.report({"type": "end"})
 
-    def tell(self, event):
-        """What was printed before an event is marked, so that it is told before it: these are three pipes."""
+    def report(self, event):
+        """What was printed before an event is marked, so that it is sent before it: these are three pipes."""
         self.marks += 1
         sign = f"\0{self.mark}{self.marks:08x}\0".encode()
         for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
@@ -100,7 +100,7 @@ class Python:
             value = self.evaluate(last, name, "eval")
             if value is not None:
                 self.names["_"] = value
-                self.tell({"type": "result", "is_main_result": True, **representations(value)})
+                self.report({"type": "result", "is_main_result": True, **representations(value)})
                 pyplot = sys.modules.get("matplotlib.pyplot")
                 if pyplot and isinstance(value, pyplot.Figure):
                     pyplot.close(value)
@@ -120,7 +120,7 @@ class Python:
     def display(self, *values, raw=False, **_):
         for value in values:
             forms = bundled(value) if raw and isinstance(value, dict) else representations(value)
-            self.tell({"type": "result", "is_main_result": False, **forms})
+            self.report({"type": "result", "is_main_result": False, **forms})
 
     def figures(self):
         """Shows the figures that were drawn and not shown yet."""
@@ -142,7 +142,7 @@ class Python:
         except Exception:
             value = "<it has no text>"
         interrupted = isinstance(error, KeyboardInterrupt)
-        self.tell({"type": "error", "name": type(error).__name__, "value": value, "traceback": text, "interrupted": interrupted})
+        self.report({"type": "error", "name": type(error).__name__, "value": value, "traceback": text, "interrupted": interrupted})
 
 
 class Backend:

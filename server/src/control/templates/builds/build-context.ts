@@ -6,8 +6,10 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { posix } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { byteReader } from '../../../lib/byte-reader.ts';
 import { ignoreFile } from '../../../lib/globs/ignore-file.ts';
+import { trimEnd } from '../../../lib/trim-end.ts';
 import { nextSlice } from '../../../lib/slices.ts';
 import { readTar } from '../../../lib/tar/read.ts';
 
@@ -39,7 +41,12 @@ const MOST_ENTRIES = 200_000;
 const MOST_EXTENDED = 64 * 1024;
 const MOST_LINKS = 40;
 const IGNORE_FILE = '.dockerignore';
-const MOST_IGNORE_BYTES = 256 * 1024;
+/** Each path is compared with all patterns at once. */
+const MOST_IGNORE_BYTES = 32 * 1024;
+const LONGEST_NAME = 4096;
+const DEEPEST = 256;
+/** Of all names, and of what links lead to. They are kept while the build goes on. */
+const MOST_NAME_BYTES = 64 * 1024 * 1024;
 
 export const NO_CONTEXT: BuildContext = {
   pace: async () => {},
@@ -58,6 +65,7 @@ export async function openContext(
   const root = directory('');
   entries.set('', root);
   let offset = 0;
+  let nameBytes = 0;
   const reader = byteReader(createReadStream(path, { highWaterMark: 256 * 1024 }));
   const counted = {
     ...reader,
@@ -83,6 +91,9 @@ export async function openContext(
       const hash = createHash('sha256');
       for await (const part of entry.content) hash.update(part);
       if (entries.size >= MOST_ENTRIES) throw new Error(`it has more than ${MOST_ENTRIES} entries`);
+      nameBytes += name.length + entry.target.length;
+      if (nameBytes > MOST_NAME_BYTES || entry.target.length > LONGEST_NAME)
+        throw new Error('its names, or what its links lead to, are too long');
       const shared = { path: name, mode: entry.mode, modifiedAtMs: entry.modifiedAtMs };
       if (entry.type === 'hardlink') {
         const to = entries.get(cleaned(entry.target));
@@ -110,7 +121,7 @@ export async function openContext(
     }
   } catch (error) {
     signal.throwIfAborted();
-    throw new CayError('invalid_argument', `Cannot read the build context: ${(error as Error).message}`, {
+    throw new CayError('invalid_argument', `Cannot read the build context: ${systemReason(error)}`, {
       cause: error,
     });
   } finally {
@@ -148,10 +159,11 @@ function directory(path: string): ContextEntry {
 }
 
 function cleaned(name: string): string {
-  const path = posix.normalize(`/${name}`).replace(/\/+$/, '').slice(1);
-  if (name.split('/').includes('..')) throw new Error(`"${name.slice(0, 200)}" leads out of it`);
-  if (name.includes('\0') || name.length > 4096) throw new Error('a name is not valid');
-  return path;
+  if (name.includes('\0') || name.length > LONGEST_NAME) throw new Error('a name is not valid');
+  const parts = name.split('/');
+  if (parts.includes('..')) throw new Error(`"${name.slice(0, 200)}" leads out of it`);
+  if (parts.length > DEEPEST) throw new Error(`"${name.slice(0, 200)}" is in too many directories`);
+  return trimEnd(posix.normalize(`/${name}`), '/').slice(1);
 }
 
 /** A client may have sent what its own `.dockerignore` leaves out. */
@@ -162,10 +174,10 @@ async function leaveOut(entries: Map<string, ContextEntry>, pace: BuildContext['
     throw new CayError('invalid_argument', `${IGNORE_FILE} is larger than ${MOST_IGNORE_BYTES} bytes`);
   const text = Buffer.concat(await Array.fromAsync(file.content())).toString('utf8');
   try {
-    const { ignores } = ignoreFile(text);
+    const { ignoresInTurns } = ignoreFile(text);
     for (const path of entries.keys()) {
       await pace();
-      if (path !== '' && ignores(path)) entries.delete(path);
+      if (path !== '' && (await ignoresInTurns(path, pace))) entries.delete(path);
     }
     for (const path of entries.keys())
       for (
@@ -175,27 +187,29 @@ async function leaveOut(entries: Map<string, ContextEntry>, pace: BuildContext['
       )
         entries.set(above, directory(above));
   } catch (error) {
-    throw new CayError('invalid_argument', `Cannot read ${IGNORE_FILE}: ${(error as Error).message}`, {
+    throw new CayError('invalid_argument', `Cannot read ${IGNORE_FILE}: ${systemReason(error)}`, {
       cause: error,
     });
   }
 }
 
 function indexed(entries: Map<string, ContextEntry>, pace: BuildContext['pace']): BuildContext {
-  const children = new Map<string, ContextEntry[]>();
+  const root = entries.get('')!;
+  /** By entry, so that no path has to be put together. */
+  const children = new Map<ContextEntry, Map<string, ContextEntry>>();
   for (const entry of [...entries.values()].sort((a, b) => (a.path < b.path ? -1 : 1))) {
     if (entry.path === '') continue;
-    const parent = posix.dirname(entry.path);
-    const key = parent === '.' ? '' : parent;
-    const siblings = children.get(key);
-    if (siblings) siblings.push(entry);
-    else children.set(key, [entry]);
+    const slash = entry.path.lastIndexOf('/');
+    const parent = slash < 0 ? root : entries.get(entry.path.slice(0, slash))!;
+    let siblings = children.get(parent);
+    if (!siblings) children.set(parent, (siblings = new Map()));
+    siblings.set(entry.path.slice(slash + 1), entry);
   }
 
   function find(path: string, { follow = false } = {}): ContextEntry | undefined {
     let links = 0;
     const left = path.split('/').filter((part) => part !== '' && part !== '.');
-    const at: string[] = [];
+    const at: ContextEntry[] = [];
     while (left.length > 0) {
       const part = left.shift()!;
       // The root is its own parent.
@@ -203,24 +217,24 @@ function indexed(entries: Map<string, ContextEntry>, pace: BuildContext['pace'])
         at.pop();
         continue;
       }
-      const entry = entries.get([...at, part].join('/'));
+      const entry = children.get(at.at(-1) ?? root)?.get(part);
       if (!entry) return undefined;
       if (entry.type === 'symlink' && (left.length > 0 || follow)) {
         if (++links > MOST_LINKS) return undefined;
         if (entry.target.startsWith('/')) at.length = 0;
         left.unshift(...entry.target.split('/').filter((each) => each !== '' && each !== '.'));
-        if (left.length > 4096) return undefined;
+        if (left.length > DEEPEST) return undefined;
       } else if (entry.type !== 'directory' && left.length > 0) return undefined;
-      else at.push(part);
+      else at.push(entry);
     }
-    return entries.get(at.join('/'));
+    return at.at(-1) ?? root;
   }
 
   function below(entry: ContextEntry): ContextEntry[] {
     const found: ContextEntry[] = [];
     const walk = (each: ContextEntry) => {
       found.push(each);
-      for (const child of children.get(each.path) ?? []) walk(child);
+      for (const child of children.get(each)?.values() ?? []) walk(child);
     };
     walk(entry);
     return found;

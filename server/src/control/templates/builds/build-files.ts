@@ -8,13 +8,14 @@
  * expired.
  */
 import { createHash } from 'node:crypto';
-import { createReadStream, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
-import { mkdir, open, readdir, rm, stat, utimes } from 'node:fs/promises';
+import { createReadStream } from 'node:fs';
+import { mkdir, open, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { randomName } from '../../../lib/random-name.ts';
 import { decompressed } from './decompressed.ts';
 import type { Flight, QuotaLedger } from '../../tenants/quota-ledger.ts';
+import { keptUploads, UNFINISHED } from './kept-uploads.ts';
 import { inTime, uploadsUnderWay } from './uploads-under-way.ts';
 
 export interface BuildFiles {
@@ -44,33 +45,16 @@ export interface BuildFilesOptions {
 }
 
 const GIB = 1024 ** 3;
-const UNFINISHED = '.tmp';
 const TIMEOUT_MS = 3_600_000;
 export function buildFiles(directory: string, options: BuildFilesOptions = {}): BuildFiles {
   const { maxBytes = GIB, maxTotalBytes = 5 * GIB, timeoutMs = TIMEOUT_MS, quota } = options;
-  const ofProject = (project: string) => join(directory, project);
-  /** The archives of each project. */
-  const kept = new Map<string, number>();
+  const kept = keptUploads(directory);
   const enter = uploadsUnderWay();
-
-  /** Counts the archives that exist, and removes uploads that an earlier server did not finish. */
-  function survey(): void {
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
-    for (const project of readdirSync(directory)) {
-      for (const name of readdirSync(ofProject(project))) {
-        const path = join(ofProject(project), name);
-        if (name.endsWith(UNFINISHED)) rmSync(path, { force: true });
-        else count(project, statSync(path).size);
-      }
-    }
-  }
-
-  const count = (project: string, bytes: number) => void kept.set(project, (kept.get(project) ?? 0) + bytes);
 
   function pathOf(project: string, digest: string): string {
     if (!/^[0-9a-f]{64}$/.test(digest))
       throw new CayError('invalid_argument', `"${digest.slice(0, 80)}" is not a SHA-256 digest`);
-    return join(ofProject(project), digest);
+    return join(kept.directoryOf(project), digest);
   }
 
   async function write(
@@ -105,57 +89,14 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
         return await flight.add(bytes);
       } catch (error) {
         const isQuota = isCayError(error, 'resource_exhausted') && error.details['quota'] === 'uploadBytes';
-        const [oldest] = isQuota ? await unused(project) : [];
+        const [oldest] = isQuota ? await kept.unused(project) : [];
         if (!oldest) throw error;
-        drop(project, oldest);
+        kept.drop(project, oldest);
       }
     }
   }
 
-  interface Kept {
-    path: string;
-    usedAtMs: number;
-  }
-
-  /** The least recently used first. */
-  async function unused(project: string, but?: string): Promise<Kept[]> {
-    const found: Kept[] = [];
-    for (const name of await readdir(ofProject(project))) {
-      const path = join(ofProject(project), name);
-      const facts =
-        name.endsWith(UNFINISHED) || path === but ? undefined : await stat(path).catch(() => undefined);
-      if (facts) found.push({ path, usedAtMs: facts.mtimeMs });
-    }
-    return found.toSorted((a, b) => a.usedAtMs - b.usedAtMs);
-  }
-
-  /**
-   * Changes a file and its count without awaiting in between: other uploads make room, and upload the same
-   * digest, at the same time.
-   */
-  function drop(project: string, { path }: Kept): void {
-    const facts = statSync(path, { throwIfNoEntry: false });
-    if (!facts) return;
-    rmSync(path);
-    count(project, -facts.size);
-  }
-
-  function keep(project: string, path: string, unfinished: string, bytes: number): void {
-    const before = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
-    renameSync(unfinished, path);
-    count(project, bytes - before);
-  }
-
-  /** Makes room. The newest archive always stays. */
-  async function trim(project: string, newest: string): Promise<void> {
-    for (const one of await unused(project, newest)) {
-      if ((kept.get(project) ?? 0) <= maxTotalBytes) return;
-      drop(project, one);
-    }
-  }
-
-  survey();
-  quota?.counts('uploadBytes', 'contexts', (project) => kept.get(project) ?? 0);
+  quota?.counts('uploadBytes', 'contexts', kept.bytesOf);
 
   return {
     has: (project, digest) =>
@@ -208,21 +149,21 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
   ): Promise<number> {
     using _place = enter(project, name);
     using flight = quota?.begin(project, 'uploads', ['uploadBytes']);
-    await mkdir(ofProject(project), { recursive: true, mode: 0o700 });
-    const unfinished = join(ofProject(project), `${name}.${randomName(8)}${UNFINISHED}`);
+    await mkdir(kept.directoryOf(project), { recursive: true, mode: 0o700 });
+    const unfinished = join(kept.directoryOf(project), `${name}.${randomName(8)}${UNFINISHED}`);
     const deadlineMs = performance.now() + timeoutMs;
     let path: string;
     let bytes: number;
     try {
       bytes = await write(project, unfinished, inTime(data, deadlineMs, timeoutMs), flight);
       path = place();
-      keep(project, path, unfinished, bytes);
+      kept.keep(project, path, unfinished, bytes);
     } catch (error) {
       await rm(unfinished, { force: true });
       throw error;
     }
     flight?.[Symbol.dispose]();
-    await trim(project, path);
+    await kept.trim(project, path, maxTotalBytes);
     return bytes;
   }
 }

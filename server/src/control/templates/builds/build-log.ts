@@ -2,11 +2,14 @@
  * The log of a build: entries of bounded length, bounded in number. Entries beyond are counted and not kept.
  */
 import { StringDecoder } from 'node:string_decoder';
+import { ownText } from '../../../lib/own-text.ts';
 import type { BuildLogEntry } from './build.ts';
 
 export interface BuildLog {
   readonly entries: readonly BuildLogEntry[];
   add(level: BuildLogEntry['level'], message: string): void;
+  /** Says which step begins. */
+  step(message: string): void;
   /** Resolves when the next entry is added. */
   more(): Promise<void>;
   /** Splits output into lines and adds each; `end` adds an unfinished last line. */
@@ -30,11 +33,11 @@ export function buildLog(now: () => number, secrets: readonly string[] = []): Bu
     .filter((each) => each.trim().length >= SHORTEST_SECRET)
     .sort((a, b) => b.length - a.length);
 
-  function add(level: BuildLogEntry['level'], given: string): void {
+  function add(level: BuildLogEntry['level'], given: string, kind: Pick<BuildLogEntry, 'step'> = {}): void {
     if (room <= 0 || entries.length > MAX_ENTRIES) return;
     let message = given;
     for (const secret of masked) message = message.replaceAll(secret, '***');
-    const kept = message.slice(0, MAX_LINE);
+    const kept = ownText(message, MAX_LINE);
     more.resolve();
     more = Promise.withResolvers();
     room -= kept.length;
@@ -42,14 +45,15 @@ export function buildLog(now: () => number, secrets: readonly string[] = []): Bu
     entries.push(
       full
         ? { atMs: now(), level: 'warn', message: 'The log is full: later lines are not kept' }
-        : { atMs: now(), level, message: kept },
+        : { atMs: now(), level, message: kept, ...kind },
     );
     if (full) room = 0;
   }
 
   return {
     entries,
-    add,
+    add: (level, message) => add(level, message),
+    step: (message) => add('info', message, { step: true }),
     more: () => more.promise,
     lines(level, prefix = '') {
       const decoder = new StringDecoder();

@@ -145,7 +145,8 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       await running.get(id)?.ended;
       const build = await find(records, principal, id);
       if (build.state === 'ready') return build;
-      throw new CayError('failed_precondition', build.failure?.message ?? `Build "${id}" is ${build.state}`);
+      const { message = `Build "${id}" is ${build.state}`, hint } = build.failure ?? {};
+      throw new CayError('failed_precondition', message, { hint });
     },
 
     async log(principal, id, { offset, limit }) {

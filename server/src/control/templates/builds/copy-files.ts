@@ -7,11 +7,13 @@ import { posix } from 'node:path';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { Readable } from 'node:stream';
 import { CayError, isCayError, type FileInfo } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import type { Files, Guest } from '../../../guest/guest.ts';
 import { byteReader } from '../../../lib/byte-reader.ts';
 import { pathPattern } from '../../../lib/globs/path-pattern.ts';
 import { encodeHeader, paddingOf, type Entry } from '../../../lib/tar/header.ts';
 import { tarEnd } from '../../../lib/tar/pack.ts';
+import { plainName } from '../../../lib/tar/plain-name.ts';
 import { readTar } from '../../../lib/tar/read.ts';
 import type { BuildContext, ContextEntry } from './build-context.ts';
 
@@ -63,11 +65,13 @@ export async function contextMatches(context: BuildContext, source: string): Pro
     if (entry.path !== '' && pattern.matches(entry.path)) found.push(entry);
   }
   if (found.length === 0) throw missing();
-  return found
-    .sort((a, b) => (a.path < b.path ? -1 : 1))
-    .map((entry) =>
-      entry.type === 'symlink' ? (context.find(entry.path, { follow: true }) ?? entry) : entry,
-    );
+  found.sort((a, b) => (a.path < b.path ? -1 : 1));
+  for (const [at, entry] of found.entries()) {
+    if (entry.type !== 'symlink') continue;
+    await context.pace();
+    found[at] = context.find(entry.path, { follow: true }) ?? entry;
+  }
+  return found;
 }
 
 const MOST_PATTERN = 1024;
@@ -78,10 +82,7 @@ export function patternOf(text: string): ReturnType<typeof pathPattern> {
   try {
     return pathPattern(text);
   } catch (error) {
-    throw new CayError(
-      'invalid_argument',
-      `"${text.slice(0, 200)}" is no pattern: ${(error as Error).message}`,
-    );
+    throw new CayError('invalid_argument', `"${text.slice(0, 200)}" is no pattern: ${systemReason(error)}`);
   }
 }
 
@@ -244,19 +245,14 @@ async function* archived(
       yield {
         ...entry,
         type,
-        name: entry.name
-          .replace(/^(?:\.?\/)+/, '')
-          .replace(/\/+$/, '')
-          .replace(/^\.$/, ''),
+        name: plainName(entry.name),
       };
     }
   } catch (error) {
     if (isCayError(error)) throw error;
-    throw new CayError(
-      'invalid_argument',
-      `Cannot unpack "${shown.slice(0, 200)}": ${(error as Error).message}`,
-      { cause: error },
-    );
+    throw new CayError('invalid_argument', `Cannot unpack "${shown.slice(0, 200)}": ${systemReason(error)}`, {
+      cause: error,
+    });
   } finally {
     await reader.close();
   }

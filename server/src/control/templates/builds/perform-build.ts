@@ -57,7 +57,7 @@ export async function performBuild(
           ? new CayError('deadline_exceeded', `The build took longer than ${Math.round(mostMs / 1000)} s`)
           : error;
     const failure = failureOf(why, step, isDockerfile(given) ? Math.max(step, 1) : given.steps.length);
-    log.add('error', failure.message);
+    log.add('error', withHint(failure));
     await builds.ended(build.id, { failure }, log.entries, now());
     if (!isCayError(why)) onError(error);
   }
@@ -81,11 +81,17 @@ export const commandsOf = ({ start, ready }: AnyRecipe) => ({
   ready: ready === undefined ? null : recordedReady(ready),
 });
 
+/** In one line, where there is no place for a hint. */
+export function withHint({ message, hint }: Pick<BuildFailure, 'hint' | 'message'>): string {
+  return hint === undefined ? message : `${message} (${hint})`;
+}
+
 function failureOf(error: unknown, step: number, steps: number): BuildFailure {
   if (!isCayError(error)) return { message: 'Internal error', step, steps };
   const { command, exitCode, unknownUser } = error.details;
   return {
-    message: error.hint === undefined ? error.message : `${error.message} (${error.hint})`,
+    message: error.message,
+    ...(error.hint !== undefined && { hint: error.hint }),
     step,
     steps,
     ...(typeof command === 'string' && { command }),

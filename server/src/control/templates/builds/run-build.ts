@@ -98,7 +98,7 @@ export async function runBuild(run: BuildRun): Promise<Built> {
       ...(start !== undefined && { cmd: shell ? [...shell, start] : loginShell(start) }),
     });
     if (config) await makeVolumes(run, final.id, config);
-    if (start !== undefined) log.add('info', `START ${start}`);
+    if (start !== undefined) log.step(`START ${start}`);
     await ready(run, final.id, surroundings);
     return (result = { snapshot: await keep(run, final.id, start !== undefined), ...asConfig });
   } finally {
@@ -110,13 +110,14 @@ export async function runBuild(run: BuildRun): Promise<Built> {
 
 async function fromRecipe(run: BuildRun, recipe: Recipe, sandboxes: BuildSandboxes): Promise<Reached> {
   const { log, principal } = run;
-  log.add('info', `FROM ${recipe.from}`);
+  log.step(`FROM ${recipe.from}`);
   const caching = recipe.caching ?? 'none';
   const key = caching === 'none' ? '' : (await baseOf(run, recipe.from)).key;
   let first: Surroundings | undefined;
   const count = recipe.steps.length;
   const { origin, state } = await runStage<Surroundings>({
     ...run,
+    project: run.principal.project,
     sandboxes,
     caching,
     origin: { template: recipe.from },
@@ -199,7 +200,7 @@ async function ready(
   surroundings: Surroundings,
 ): Promise<void> {
   if (recipe.ready === undefined) return;
-  log.add('info', `READY ${readyText(recipe.ready)}`);
+  log.step(`READY ${readyText(recipe.ready)}`);
   const { guest } = await control.enter(principal, sandbox);
   const output = recipe.start === undefined ? undefined : follow(guest, log, signal);
   try {

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { isCayError, type Sandbox, type Snapshot, type SnapshotId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../../lib/fault-point.ts';
+import { nextSlice } from '../../../lib/slices.ts';
 import type { BuildLog } from './build-log.ts';
 import type { BuildSandboxes, Entered } from './build-sandboxes.ts';
 import type { StepCache } from './step-cache.ts';
@@ -10,6 +11,8 @@ import type { Caching, Origin, StageResult, Step } from './step.ts';
 const ROOM = 4;
 
 export interface StageRun<State> {
+  /** Whom the work on the event loop is counted for. */
+  project: string;
   /** For the log: `[2/7]`, or with the name of the stage. */
   label(index: number): string;
   origin: Origin;
@@ -72,21 +75,23 @@ export async function runStage<State>(run: StageRun<State>): Promise<StageResult
   }
 
   for (const [index, step] of steps.entries()) {
+    // Steps that are cached, or change no file, wait for nothing else.
+    await nextSlice(run.project);
     signal.throwIfAborted();
     run.at(index);
     key = hashOf([key, step.shown, await step.key(known)]);
     if (step.touches && caching === 'use') {
       const found = await cache.find<State>(key);
       if (found) {
-        log.add('info', `${run.label(index)} ${step.shown}`);
-        log.add('info', `${run.label(index)} CACHED`);
+        log.step(`${run.label(index)} ${step.shown}`);
+        log.step(`${run.label(index)} CACHED`);
         await leave();
         ({ state } = found);
         origin = { snapshot: found.snapshot };
         continue;
       }
     }
-    log.add('info', `${run.label(index)} ${step.shown}`);
+    log.step(`${run.label(index)} ${step.shown}`);
     const began = performance.now();
     state = await step.run(await known(), { guest, log, signal });
     if (isAhead && caching !== 'none') {

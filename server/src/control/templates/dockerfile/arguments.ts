@@ -19,12 +19,15 @@ export interface NameValue {
   value?: string;
 }
 
+const MOST_PAIRS = 1024;
+
 /**
  * `NAME=VALUE NAME="OTHER VALUE"`, or the old form `NAME VALUE WITH SPACES`. Throws a plain `Error` that says what
  * is wrong.
  */
 export function nameValues(text: string, escape: string, { alone = false } = {}): NameValue[] {
-  const words = rawWords(text, escape);
+  const words = rawWords(text, escape, MOST_PAIRS + 1);
+  if (words.length > MOST_PAIRS) throw new Error(`has more than ${MOST_PAIRS} words`);
   const [first] = words;
   if (first === undefined) throw new Error('needs a name and a value');
   if (!alone && !first.includes('=')) {

@@ -14,15 +14,16 @@ import type { Step } from '../builds/step.ts';
 import { execForm } from './arguments.ts';
 import { dockerfileError, type Instruction } from './dockerfile.ts';
 import { expanderOf, shownOf, type StepOptions } from './step-options.ts';
-import { expandText } from './expand-word.ts';
+import { expandText, matchingBudget } from './expand-word.ts';
 import { ownerOf } from './owner-of.ts';
 import { rawWords } from './parse-dockerfile.ts';
 import { said } from './plan-stages.ts';
-import { variablesOf, within, type StageState } from './stage-state.ts';
+import { variableOf, within, type StageState } from './stage-state.ts';
 
 const ACCEPTED = ['from', 'chown', 'chmod', 'link'];
 const REMOTE = /^(?:https?|ftp|git|ssh):\/\/|^git@/i;
 const MOST_SOURCES = 1000;
+const LONGEST_SOURCE = 4096;
 
 interface Wanted {
   sources: string[];
@@ -52,14 +53,16 @@ export function copyStep(instruction: Instruction, options: StepOptions): Step<S
 
   function wantedOf(state: StageState): Wanted {
     const expand = expanderOf(instruction, options, state);
-    const variables = variablesOf(state);
+    const value = variableOf(state);
+    const matching = matchingBudget();
     const documents = heredocs.map((each) => ({
       name: each.name,
       text: each.expands
         ? said(line, () =>
             expandText(each.content, {
-              value: (variable) => variables[variable],
+              value,
               escape: options.plan.escape,
+              matching,
             }),
           )
         : each.content,
@@ -70,6 +73,8 @@ export function copyStep(instruction: Instruction, options: StepOptions): Step<S
       .filter((word) => !isDocument(word))
       .map(expand);
     const written = expand(words.at(-1)!);
+    if (sources.some((source) => source.length > LONGEST_SOURCE))
+      throw dockerfileError(line, `a source of ${name} is longer than ${LONGEST_SOURCE} characters`);
     const remote = sources.find((source) => REMOTE.test(source));
     if (remote !== undefined)
       throw dockerfileError(

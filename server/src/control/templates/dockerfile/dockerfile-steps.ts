@@ -9,7 +9,7 @@ import { parseDockerfile } from './parse-dockerfile.ts';
 import { said } from './plan-stages.ts';
 import { runStep } from './run-step.ts';
 import { expanderOf, shownOf, type StepOptions } from './step-options.ts';
-import { configured, DEFAULT_SHELL, within, type StageState } from './stage-state.ts';
+import { configured, DEFAULT_SHELL, requireBounded, within, type StageState } from './stage-state.ts';
 
 type DockerStep = Step<StageState>;
 
@@ -60,7 +60,12 @@ function workdirStep(instruction: Instruction, options: StepOptions): DockerStep
 
 /** What changes no file. */
 function configStep(instruction: Instruction, options: StepOptions): DockerStep {
-  const change = changeOf(instruction, options);
+  const decide = changeOf(instruction, options);
+  const change = (state: StageState): StageState => {
+    const changed = decide(state);
+    said(instruction.line, () => requireBounded(changed));
+    return changed;
+  };
   const isEnv = instruction.name === 'ENV';
   return {
     shown: isEnv
@@ -147,8 +152,12 @@ function changeOf(instruction: Instruction, options: StepOptions): (state: Stage
         )(rest)
           .split(/\s+/)
           .filter((word) => word !== '');
-        const exposed = words.flatMap((word) => portsOf(word, fail));
-        return configured(state, { exposed: [...new Set([...state.config.exposed, ...exposed])] });
+        const exposed = new Set(state.config.exposed);
+        for (const word of words) {
+          for (const port of portsOf(word, fail)) exposed.add(port);
+          if (exposed.size > MOST_EXPOSED) throw fail(`exposes more than ${MOST_EXPOSED} ports`);
+        }
+        return configured(state, { exposed: [...exposed] });
       };
     case 'VOLUME': {
       needs('a path');
@@ -188,7 +197,9 @@ function commandOf(rest: string, { config }: StageState): string[] {
   return execForm(rest) ?? [...(config.shell.length > 0 ? config.shell : DEFAULT_SHELL), rest];
 }
 
+/** In one range, and of a stage. */
 const MOST_PORTS = 1000;
+const MOST_EXPOSED = 2000;
 
 /** `80`, `80/udp`, `8000-8010/tcp`. */
 function portsOf(word: string, fail: (why: string) => CayError): string[] {

@@ -8,20 +8,30 @@ export interface Expanding {
   /** `undefined` for a variable that is not set. */
   value(name: string): string | undefined;
   escape: string;
+  /** How long values may still be compared with patterns, by all words that share it. */
+  matching?: MatchingBudget;
 }
+
+/** Counts comparisons of one character with one part of a pattern. */
+export interface MatchingBudget {
+  left: number;
+}
+
+/** Takes some hundredths of a second. */
+export const matchingBudget = (): MatchingBudget => ({ left: 5_000_000 });
 
 const MOST_LENGTH = 256 * 1024;
 const MOST_DEPTH = 50;
 
 /** Resolves quotes, escapes and variables. Throws a plain `Error` that says what is wrong. */
 export function expandWord(word: string, expanding: Expanding): string {
-  const scanner: Scanner = { text: word, at: 0, depth: 0, ...expanding };
+  const scanner: Scanner = { text: word, at: 0, depth: 0, matching: matchingBudget(), ...expanding };
   return scan(scanner, '');
 }
 
 /** Resolves variables alone, as in a here-document: quotes stay. */
 export function expandText(text: string, expanding: Expanding): string {
-  const scanner: Scanner = { text, at: 0, depth: 0, ...expanding };
+  const scanner: Scanner = { text, at: 0, depth: 0, matching: matchingBudget(), ...expanding };
   let result = '';
   while (scanner.at < text.length) {
     const character = text[scanner.at]!;
@@ -39,7 +49,7 @@ export function expandText(text: string, expanding: Expanding): string {
   return result;
 }
 
-interface Scanner extends Expanding {
+interface Scanner extends Required<Expanding> {
   text: string;
   at: number;
   depth: number;
@@ -148,7 +158,7 @@ function braced(scanner: Scanner): string {
   if (text[scanner.at] !== '}') throw new Error(`"\${${name}" is never closed`);
   scanner.at++;
   scanner.depth--;
-  return applied(operator, { name, value, word, replacement });
+  return applied(operator, { name, value, word, replacement }, scanner.matching);
 }
 
 function applied(
@@ -159,6 +169,7 @@ function applied(
     word,
     replacement,
   }: { name: string; value?: string | undefined; word: string; replacement: string },
+  matching: MatchingBudget,
 ): string {
   const isSet = operator.startsWith(':') ? value !== undefined && value !== '' : value !== undefined;
   switch (operator) {
@@ -174,13 +185,15 @@ function applied(
       throw new Error(`${name}: ${word === '' ? 'is not set' : word.slice(0, 500)}`);
     case '#':
     case '##':
-      return withoutPrefix(value ?? '', word, operator === '##');
+      return withoutPrefix(value ?? '', word, operator === '##', matching);
     case '%':
     case '%%':
-      return reversed(withoutPrefix(reversed(value ?? ''), reversedPattern(word), operator === '%%'));
+      return reversed(
+        withoutPrefix(reversed(value ?? ''), reversedPattern(word), operator === '%%', matching),
+      );
     case '/':
     case '//':
-      return replaced(value ?? '', word, replacement, operator === '//');
+      return replaced(value ?? '', { word, replacement, all: operator === '//' }, matching);
     default:
       return value ?? '';
   }
@@ -199,30 +212,38 @@ function reversedPattern(pattern: string): string {
 
 const MOST_MATCHED = 4096;
 
-function withoutPrefix(value: string, word: string, longest: boolean): string {
-  if (value.length > MOST_MATCHED) throw new Error(`only ${MOST_MATCHED} characters can be matched`);
-  const pattern = patternOf(word);
-  const text = withoutSlashes(value);
-  const lengths = Array.from({ length: text.length + 1 }, (_, at) => (longest ? text.length - at : at));
-  const length = lengths.find((each) => pattern.matches(text.slice(0, each)));
-  return length === undefined ? value : value.slice(length);
+function spend(matching: MatchingBudget, word: string, characters: number): void {
+  matching.left -= (word.length + 1) * characters;
+  if (matching.left < 0) throw new Error('comparing values with patterns takes too long');
 }
 
-function replaced(value: string, word: string, replacement: string, all: boolean): string {
+function withoutPrefix(value: string, word: string, longest: boolean, matching: MatchingBudget): string {
+  if (value.length > MOST_MATCHED) throw new Error(`only ${MOST_MATCHED} characters can be matched`);
+  spend(matching, word, value.length);
+  const length = patternOf(word).prefixOf(Array.from(withoutSlashes(value)), 0, { longest });
+  return length === undefined ? value : Array.from(value).slice(length).join('');
+}
+
+function replaced(
+  value: string,
+  { word, replacement, all }: { word: string; replacement: string; all: boolean },
+  matching: MatchingBudget,
+): string {
   if (word === '') return value;
-  if (value.length > MOST_MATCHED / 4) throw new Error(`only ${MOST_MATCHED / 4} characters can be matched`);
+  if (value.length > MOST_MATCHED) throw new Error(`only ${MOST_MATCHED} characters can be matched`);
   const pattern = patternOf(word);
-  const text = withoutSlashes(value);
+  const characters = Array.from(value);
+  const text = Array.from(withoutSlashes(value));
   let result = '';
   for (let at = 0; at < text.length;) {
-    let end = text.length;
-    while (end > at && !pattern.matches(text.slice(at, end))) end--;
-    if (end === at) result += value[at++]!;
+    spend(matching, word, text.length - at);
+    const length = pattern.prefixOf(text, at, { longest: true }) ?? 0;
+    if (length === 0) result += characters[at++]!;
     else {
       result += replacement;
       bounded(result);
-      at = end;
-      if (!all) return result + value.slice(at);
+      at += length;
+      if (!all) return result + characters.slice(at).join('');
     }
   }
   return result;

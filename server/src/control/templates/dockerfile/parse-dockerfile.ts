@@ -1,4 +1,5 @@
 import { nearest } from '../../../lib/nearest.ts';
+import { trimEnd } from '../../../lib/trim-end.ts';
 import {
   dockerfileError,
   INSTRUCTIONS,
@@ -12,7 +13,7 @@ import {
 export const MOST_DOCKERFILE_BYTES = 1024 * 1024;
 const MOST_INSTRUCTIONS = 2000;
 const MOST_HEREDOCS = 100;
-const DIRECTIVE = /^#[ \t]*([A-Za-z][A-Za-z0-9]*)[ \t]*=[ \t]*(.+?)[ \t]*$/;
+const DIRECTIVE = /^#[ \t]*([A-Za-z][A-Za-z0-9]*)[ \t]*=[ \t]*([^ \t].*)$/;
 const TAKES_HEREDOCS = new Set<string>(['ADD', 'COPY', 'RUN']);
 
 /** Reads the text of a Dockerfile. Throws `invalid_argument` with the line. */
@@ -74,7 +75,7 @@ function logicalLine(
       continue;
     }
     if (at > start && line.trim() === '') continue;
-    const trimmed = line.replace(/[ \t]+$/, '');
+    const trimmed = trimEnd(line, ' \t');
     // Two of them stand for the character itself.
     const isContinued = trimmed.endsWith(escape) && trimmed.at(-2) !== escape;
     if (!isContinued) return { text: text + line, next: at + 1 };

@@ -1,6 +1,6 @@
 /** The stages of a Dockerfile, and which of them a target needs. */
 import { dockerfileError, type Dockerfile, type Instruction } from './dockerfile.ts';
-import { expandWord } from './expand-word.ts';
+import { expandWord, matchingBudget } from './expand-word.ts';
 import { nameValues } from './arguments.ts';
 
 export interface Stage {
@@ -49,7 +49,9 @@ export function planStages(
   const globals: Record<string, string> = {};
   const stages: Stage[] = [];
   const declared = new Set<string>(PROXY_ARGS);
-  const lookup = (name: string) => globals[name] ?? platform[name];
+  const lookup = (name: string) =>
+    [globals, platform].find((variables) => Object.hasOwn(variables, name))?.[name];
+  const matching = matchingBudget();
   for (const instruction of instructions) {
     const { name, line } = instruction;
     const last = stages.at(-1);
@@ -63,7 +65,7 @@ export function planStages(
         stageOf(
           instruction,
           stages,
-          (text) => said(line, () => expandWord(text, { value: lookup, escape })),
+          (text) => said(line, () => expandWord(text, { value: lookup, escape, matching })),
           {
             platform,
             args,
@@ -75,7 +77,9 @@ export function planStages(
       for (const { name: arg, value } of nameValues(instruction.rest, escape, { alone: true })) {
         const given =
           args[arg] ??
-          (value === undefined ? undefined : said(line, () => expandWord(value, { value: lookup, escape })));
+          (value === undefined
+            ? undefined
+            : said(line, () => expandWord(value, { value: lookup, escape, matching })));
         if (given !== undefined) globals[arg] = given;
       }
     } else

@@ -82,8 +82,7 @@ export async function runDockerfile(run: DockerfileRun): Promise<StageResult<Sta
     const triggers = triggersOf(base.state.config.onBuild, stage.line);
     const state = { ...base.state, config: { ...base.state.config, onBuild: [] } };
     const name = stage.name ?? (plan.order.length > 1 ? `stage ${stage.index}` : '');
-    log.add(
-      'info',
+    log.step(
       `FROM ${'text' in stage.from ? stage.from.text : (plan.stages[stage.from.stage]!.name ?? `stage ${stage.from.stage}`)}${stage.name === undefined ? '' : ` AS ${stage.name}`}`,
     );
     const steps = dockerfileSteps([...triggers, ...stage.instructions], {

@@ -3,9 +3,9 @@ import type { Guest } from '../../../guest/guest.ts';
 import type { BuildContext } from '../builds/build-context.ts';
 import type { StageResult } from '../builds/step.ts';
 import type { Instruction } from './dockerfile.ts';
-import { expandWord } from './expand-word.ts';
+import { expandWord, matchingBudget } from './expand-word.ts';
 import { said, type StagePlan } from './plan-stages.ts';
-import { variablesOf, type StageState } from './stage-state.ts';
+import { variableOf, type StageState } from './stage-state.ts';
 
 export interface StepSources {
   context(): Promise<BuildContext>;
@@ -42,6 +42,7 @@ export function expanderOf(
   { plan: { escape } }: Pick<StepOptions, 'plan'>,
   state: StageState,
 ) {
-  const variables = variablesOf(state);
-  return (text: string) => said(line, () => expandWord(text, { value: (name) => variables[name], escape }));
+  const value = variableOf(state);
+  const matching = matchingBudget();
+  return (text: string) => said(line, () => expandWord(text, { value, escape, matching }));
 }

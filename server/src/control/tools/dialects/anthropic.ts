@@ -2,8 +2,10 @@
 import { createHash } from 'node:crypto';
 import { CayError, execText } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import { KeyedQueue } from '../../../lib/keyed-queue.ts';
 import { edit, list, read, write } from '../guest-tools.ts';
 import { COMMAND_TIMEOUT_MS, GUEST_TIMEOUT_MS } from '../limits.ts';
+import { readWholeFile } from '../read-whole-file.ts';
 import { outcomeOf, runCommand } from '../run-command.ts';
 import type { RunningCall, ToolOutcome } from '../tool.ts';
 import { dialectOf, type ToolParts } from './dialect.ts';
@@ -103,19 +105,27 @@ async function view(
   return read(parts, running, { file_path: path, offset: first, limit });
 }
 
+const MOST_CHANGED = 16 * 1024 * 1024;
+/** A file is in memory twice meanwhile: one of a project after the other. */
+const inserts = new KeyedQueue<string>();
+
 /** After a line; 0 is the start of the file. */
-async function insert(
+function insert(
+  parts: ToolParts,
+  running: RunningCall,
+  input: Extract<z.output<typeof EditTool>, { command: 'insert' }>,
+): Promise<ToolOutcome> {
+  return inserts.run(running.principal.project, () => insertNow(parts, running, input));
+}
+
+async function insertNow(
   { files }: ToolParts,
   { workdir, signal }: RunningCall,
   input: Extract<z.output<typeof EditTool>, { command: 'insert' }>,
 ): Promise<ToolOutcome> {
   const path = input.path.startsWith('/') ? input.path : `${workdir}/${input.path}`;
-  const { info, data } = await files.read(path, { signal });
-  if (info.sizeBytes > 16 * 1024 * 1024)
-    throw new CayError('invalid_argument', `Cannot insert into "${path}": it has more than 16 MiB`);
-  const pieces: Uint8Array[] = [];
-  for await (const piece of data) pieces.push(piece);
-  const content = Buffer.concat(pieces);
+  signal.throwIfAborted();
+  const content = await readWholeFile(files, path, { most: MOST_CHANGED, what: 'insert into', signal });
   let at = 0;
   for (let line = 0; line < input.insert_line; line++) {
     const next = content.indexOf(0x0a, at);
