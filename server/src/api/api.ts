@@ -24,6 +24,7 @@ import { refuseUpgrade } from './http/refuse-upgrade.ts';
 import { beginTrace, traceOf, type Trace } from './http/trace.ts';
 import type { RequestSpans } from './http/tracing/request-spans.ts';
 import { openTurns } from './http/turns.ts';
+import { readOut } from './http/unread-bodies.ts';
 import { upgradeWatch } from './http/upgrades.ts';
 import { openSurfaces } from './surfaces.ts';
 
@@ -95,6 +96,7 @@ export function openApi(options: ApiOptions): Api {
     if (response.destroyed) return;
     const trace = beginTrace(request, response);
     open.add(response);
+    response.once('finish', () => readOut(request));
     response.once('close', () => {
       open.delete(response);
       trace.share?.release();

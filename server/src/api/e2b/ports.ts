@@ -28,7 +28,7 @@ export interface PortAddress extends PreviewAddress {
 export interface Ports {
   /** Whether the rules of this file apply to the port. */
   has(address: PortAddress): Promise<boolean>;
-  /** Whether there is such a sandbox at all. Visitors of one that is gone are told so. */
+  /** Whether there is such a sandbox at all. Visitors of one that is gone get an answer that says so. */
   exists(address: PortAddress): Promise<boolean>;
   /** Whether our own API exposed the port. Then the rules of previews apply. */
   isExposed(address: PortAddress): Promise<boolean>;
@@ -91,7 +91,7 @@ export function ports({ control, resumed, tokens, onRefused, previews }: PortsOp
     if (mask !== undefined && HOST.test(mask)) request.headers.host = mask;
   }
 
-  /** A sandbox that cannot have a kernel has nothing on its port, which is what its client is told. */
+  /** A sandbox that cannot have a kernel has nothing on its port, and its client gets that answer. */
   async function ensureKernel({ guest, row }: Awaited<ReturnType<Control['enter']>>): Promise<void> {
     try {
       await control.interpreter.ensure(guest, row);

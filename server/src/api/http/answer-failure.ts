@@ -16,7 +16,7 @@ export function answerFailure(response: ServerResponse, error: unknown): void {
   response.destroy();
 }
 
-/** What the client is not told is noted for the log. */
+/** What the answer leaves out is noted for the log. */
 function explain(response: ServerResponse, error: unknown): ErrorAnswer {
   const answer = errorAnswer(error);
   if (answer.cause !== undefined) traceOf(response).error = answer.cause;

@@ -54,11 +54,19 @@ function boundsOf(issue: z.core.$ZodIssue): { code: string; minimum?: number; ma
   return { code };
 }
 
+/** Of a key of a record, what is wrong with the key. */
+function messageOf(issue: z.core.$ZodIssue): string {
+  if (issue.code !== 'invalid_key') return issue.message;
+  return `${JSON.stringify(String(issue.path.at(-1)).slice(0, 100))} ${issue.issues[0]?.message ?? issue.message}`;
+}
+
 /** Names the first fault in words, all of them in details, and in the hint the field that may have been meant. */
 export function invalid(error: z.ZodError, where = 'request', schema?: z.ZodType): CayError {
-  const issues = error.issues
-    .slice(0, 20)
-    .map((issue) => ({ path: issue.path.map(String).join('.'), message: issue.message, ...boundsOf(issue) }));
+  const issues = error.issues.slice(0, 20).map((issue) => ({
+    path: issue.path.map(String).join('.'),
+    message: messageOf(issue),
+    ...boundsOf(issue),
+  }));
   const first = issues[0];
   const at = first?.path ? `"${first.path.slice(0, 100)}" in the ${where}` : `The ${where}`;
   const suggestion = schema && suggestField(error, schema);

@@ -104,8 +104,13 @@ describe('malformed requests', { timeout: 120_000 }, () => {
             const path = operation.path
               .replace('{id}', sandbox)
               .replaceAll(/\{\w+\}/g, () => parameter || 'x');
-            const { status, text: answer } = await test.call(operation.method, `${path}?${search}`);
-            expect(status, `${operation.id} ${path}?${search} ${answer}`).not.toBe(500);
+            const call = test.call(operation.method, `${path}?${search}`);
+            // An archive that cannot be completed, as of "/", has its connection reset.
+            const reply = await call.catch((error: Error) => {
+              if ((error.cause as NodeJS.ErrnoException | undefined)?.code !== 'ECONNRESET') throw error;
+              expect(operation.id).toBe('packFiles');
+            });
+            expect(reply?.status, `${operation.id} ${path}?${search} ${reply?.text}`).not.toBe(500);
           },
         ),
         { numRuns: 25 },

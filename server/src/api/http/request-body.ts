@@ -1,6 +1,7 @@
 import { Buffer } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { lend } from '../../lib/lent-memory.ts';
+import { leaveUnread } from './unread-bodies.ts';
 
 /** Chunks that wait for the reader before the client is slowed down. */
 const MOST_WAITING = 4;
@@ -48,6 +49,7 @@ export async function* bodyOf(request: IncomingMessage): AsyncGenerator<Buffer, 
     }
   } finally {
     request.pause();
+    if (!ended) leaveUnread(request);
     request.off('data', onData).off('end', onEnd).off('close', onClose);
     // An error of a request that is not read any more must not end the server.
     request.off('error', onError).on('error', () => {});

@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { JsonList, isLargeJson, jsonPieces } from '../../lib/json-pieces.ts';
 import { nextSlice } from '../../lib/slices.ts';
-import { drained } from './drained.ts';
+import { drained } from '../../lib/drained.ts';
 import { sendJson } from './send-json.ts';
 import type { Settled } from './settled.ts';
 

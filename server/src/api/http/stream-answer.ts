@@ -8,7 +8,7 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Context } from 'hono';
 import { giveBack } from '../../lib/lent-memory.ts';
 import { valueWithin } from '../../lib/timeout.ts';
-import { drained } from './drained.ts';
+import { drained } from '../../lib/drained.ts';
 import { errorAnswer, wireError } from './error-answer.ts';
 import type { Env } from './route.ts';
 import { traceOf } from './trace.ts';

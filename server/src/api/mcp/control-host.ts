@@ -1,12 +1,20 @@
-import { CreateSandboxSchema, ListSandboxesSchema } from '@cay/sdk/protocol';
+import { CayError, CreateSandboxSchema, ListSandboxesSchema } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
 import type { Principal } from '../../control/tenants/principal.ts';
+import { collectBytes } from '../../lib/bounded-bytes.ts';
 import type { McpHost } from './mcp-host.ts';
 
 const LISTED = 100;
 
-/** The control plane for one principal. */
-export function controlHost(control: Control, principal: Principal): McpHost {
+/** In which a file is in memory until its answer is sent. */
+const COPIES = 4;
+
+/** The control plane for one principal. `hold` takes bytes of what its project may have collected. */
+export function controlHost(
+  control: Control,
+  principal: Principal,
+  hold: (bytes: number) => boolean = () => true,
+): McpHost {
   return {
     create: async (request) => (await control.create(principal, CreateSandboxSchema.parse(request))).sandbox,
     async list() {
@@ -31,11 +39,18 @@ export function controlHost(control: Control, principal: Principal): McpHost {
     rollback: (ref, to, { force }) => control.rollback(principal, ref, { to, force }),
     fork: async (ref, count) => (await control.fork(principal, ref, { count })).sandboxes,
     async file(ref, path, { most, signal }) {
+      // It becomes a text and then JSON, and waits for a reader who may be slow.
+      if (!hold(COPIES * most))
+        throw new CayError(
+          'resource_exhausted',
+          `Cannot read "${path}": the project has many answers under way`,
+          {
+            hint: 'read fewer files at once',
+          },
+        );
       const { files } = await control.files(principal, ref);
       const { data } = await files.read(path, { length: most, signal });
-      const pieces: Uint8Array[] = [];
-      for await (const piece of data) pieces.push(piece);
-      return Buffer.concat(pieces);
+      return (await collectBytes(data, most)) ?? Buffer.alloc(0);
     },
   };
 }

@@ -4,6 +4,7 @@ import { CayError } from '@cay/sdk/protocol';
 import type { Context } from 'hono';
 import type { Control } from '../../control/control.ts';
 import type { Principal } from '../../control/tenants/principal.ts';
+import type { Share } from '../http/budgets.ts';
 import { readJson } from '../http/read-json.ts';
 import { route, type Env, type Route } from '../http/route.ts';
 import { traceOf } from '../http/trace.ts';
@@ -18,6 +19,11 @@ export interface McpRoutesOptions {
   onError(error: Error): void;
 }
 
+interface Caller {
+  principal: Principal;
+  share: Share | undefined;
+}
+
 const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]']);
 
 /** `write` takes 8 MiB, and JSON may need two characters for one. */
@@ -28,7 +34,10 @@ const BODY_MS = 60_000;
 
 export function mcpRoutes({ control, version, corsOrigins, onError }: McpRoutesOptions): Route[] {
   const handler: McpHttpHandler = createMcpHandler(
-    ({ authInfo }) => mcpServer(controlHost(control, authInfo!.extra!['principal'] as Principal), version),
+    ({ authInfo }) => {
+      const { principal, share } = authInfo!.extra as unknown as Caller;
+      return mcpServer(controlHost(control, principal, share?.hold), version);
+    },
     { onerror: onError, maxRequestBodySize: MOST_BODY_BYTES, maxSubscriptions: 256 },
   );
 
@@ -64,7 +73,7 @@ export function mcpRoutes({ control, version, corsOrigins, onError }: McpRoutesO
           token: '',
           clientId: principal.key ?? principal.project,
           scopes: [],
-          extra: { principal },
+          extra: { principal, share: trace.share } satisfies Caller,
         };
         const announced = request.headers['content-length'];
         if (method !== 'post' || (announced !== undefined && Number(announced) <= SMALL_BYTES))

@@ -119,7 +119,7 @@ function retriesOf(request: IncomingMessage): number {
 }
 
 function render({ title, text, retry }: Page, again: boolean): string {
-  const next = again ? 'This page tries again by itself.' : retry ? 'Reload the page to try again.' : '';
+  const next = again ? ' This page tries again by itself.' : retry ? ' Reload the page to try again.' : '';
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -134,7 +134,7 @@ h1 { font-size: 1.25rem }
 </head>
 <body>
 <h1>${title}</h1>
-<p>${text} ${next}</p>
+<p>${text}${next}</p>
 </body>
 </html>
 `;

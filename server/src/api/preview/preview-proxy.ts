@@ -11,6 +11,7 @@ import { CayError } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
 import { inBackground } from '../../lib/in-background.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';
+import { leaveUnread, readOut } from '../http/unread-bodies.ts';
 import type { Upgrade } from '../http/upgrades.ts';
 import { answerOf, isBadAnswer } from './application-answer.ts';
 import { connectionStream } from '../../guest/connection-stream.ts';
@@ -90,7 +91,12 @@ export function previewProxy({
     // Not a pipeline: the end of the application's side must not close the visitor's side before it has an
     // answer.
     request.on('error', () => upstream.destroy());
-    upstream.once('close', () => request.unpipe(upstream));
+    upstream.once('close', () => {
+      request.unpipe(upstream);
+      leaveUnread(request);
+      // Otherwise it is read out when the answer has been sent.
+      if (response.writableFinished) readOut(request);
+    });
     request.pipe(upstream);
     const { answer } = await answerOf(upstream, { timeoutMs: answerMs, upgrade: false });
     if (response.destroyed) return;

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { connect } from 'node:net';
 import type { Sandbox } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
@@ -52,6 +53,39 @@ async function visit(
 }
 
 describe('a preview', () => {
+  it('whose application reads nothing of a body holds up no other request of the connection', async () => {
+    const box = await test.create({ ports: [{ port: 3002, visibility: 'public' }] });
+    await test.call('POST', `/v1/sandboxes/${box.id}/commands`, { body: { argv: ['early-server', '3002'] } });
+    const { hostname, port } = new URL(test.server.url);
+    for (const framing of ['Content-Length: 1048576', 'Transfer-Encoding: chunked']) {
+      const socket = connect({ host: hostname, port: Number(port) });
+      let text = '';
+      let asked = false;
+      socket.on('error', () => {});
+      socket.on('data', (chunk: Buffer) => {
+        text += chunk.toString();
+        if (asked) return;
+        asked = true;
+        socket.write('GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n');
+      });
+      const body = Buffer.alloc(1_048_576, 'x');
+      const isChunked = framing.startsWith('Transfer');
+      socket.write(
+        `POST / HTTP/1.1\r\nHost: 3002-${box.id.slice(4)}.preview.example.com\r\n${framing}\r\n\r\n`,
+      );
+      socket.write(
+        isChunked ? Buffer.concat([Buffer.from('100000\r\n'), body, Buffer.from('\r\n0\r\n\r\n')]) : body,
+      );
+      // It is answered, or the connection is closed.
+      await expect
+        .poll(() => socket.destroyed || text.split('HTTP/1.1 200').length === 3, { timeout: 5_000 })
+        .toBe(true);
+      // The application may hang up before it has answered.
+      expect(text).toMatch(/^HTTP\/1\.1 (?:200|502)/);
+      socket.destroy();
+    }
+  });
+
   it('has an address of its own that is shown with the sandbox', () => {
     expect(new URL(sandbox.ports[0]!.url).hostname).toBe(`3000-${sandbox.id.slice(4)}.preview.example.com`);
     expect(sandbox.ports[1]).not.toHaveProperty('token');

@@ -124,12 +124,11 @@ export function bucketRoutes({ buckets }: Pick<Control, 'buckets'>): Route[] {
       method: 'get',
       path: '/v1/sandboxes/{sandbox}/buckets',
       name: 'listSyncs',
-      summary: 'List the buckets that a sandbox has copies of, and how the last sync ended',
+      summary: 'List the buckets that a sandbox has copies of or mounts, and what they do not have yet',
       tag,
       params: SandboxParams,
       answers: { 200: states },
-      handle: async ({ json, principal, params }) =>
-        json({ buckets: await buckets.syncs(principal, params.sandbox) }),
+      handle: async ({ json, principal, params }) => json(await buckets.syncs(principal, params.sandbox)),
     }),
     route({
       method: 'post',
@@ -139,8 +138,7 @@ export function bucketRoutes({ buckets }: Pick<Control, 'buckets'>): Route[] {
       tag,
       params: SandboxParams,
       answers: { 200: states },
-      handle: async ({ json, principal, params }) =>
-        json({ buckets: await buckets.sync(principal, params.sandbox) }),
+      handle: async ({ json, principal, params }) => json(await buckets.sync(principal, params.sandbox)),
     }),
     route({
       method: 'delete',

@@ -4,13 +4,9 @@ import {
   ExecBodySchema,
   ExecEventSchema,
   LaunchedSchema,
-  PtySizeSchema,
-  SignalBodySchema,
   type ExecEvent,
   type OutputEncoding,
 } from '@cay/sdk/protocol';
-import { z } from 'zod';
-import { bodyOf } from '../http/request-body.ts';
 import type { Control } from '../../control/control.ts';
 import type { CommandHandle } from '../../guest/guest.ts';
 import { outputEvents, type OutputOptions } from './output-events.ts';
@@ -19,6 +15,7 @@ import { route, type Route } from '../http/route.ts';
 import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 import { STREAMS, eventsAnswer } from '../http/stream-answer.ts';
 import { EXEC_BODY_BYTES } from './exec.ts';
+import { commandInputRoutes } from './command-input.ts';
 
 const tag = 'commands';
 const Bytes = Count(Number.MAX_SAFE_INTEGER);
@@ -130,51 +127,7 @@ export function commandRoutes(control: Control): Route[] {
         return eventsAnswer(context, output(handle, encoding, { from, upTo, limitBytes }));
       },
     }),
-    route({
-      method: 'post',
-      path: '/v1/sandboxes/{id}/commands/{cmd}/stdin',
-      name: 'writeStdin',
-      summary: "Write to a command's standard input",
-      budget: 'stream',
-      tag,
-      params: CommandParams,
-      query: z.object({ close: Flag.optional() }).strict(),
-      rawBody: 'application/octet-stream',
-      answers: done,
-      async handle({ context, request, principal, params, query, signal }) {
-        const { close } = query;
-        await commands.input(principal, params.id, params.cmd, bodyOf(request), { close, signal });
-        return context.body(null, 204);
-      },
-    }),
-    route({
-      method: 'post',
-      path: '/v1/sandboxes/{id}/commands/{cmd}/signal',
-      name: 'signalCommand',
-      summary: 'Send a signal to a command',
-      tag,
-      params: CommandParams,
-      body: SignalBodySchema,
-      answers: done,
-      async handle({ context, principal, params, body, signal }) {
-        await commands.signal(principal, params.id, params.cmd, body.signal, { signal });
-        return context.body(null, 204);
-      },
-    }),
-    route({
-      method: 'post',
-      path: '/v1/sandboxes/{id}/commands/{cmd}/resize',
-      name: 'resizeCommand',
-      summary: "Resize a command's terminal",
-      tag,
-      params: CommandParams,
-      body: PtySizeSchema,
-      answers: done,
-      async handle({ context, principal, params, body, signal }) {
-        await commands.resize(principal, params.id, params.cmd, body, { signal });
-        return context.body(null, 204);
-      },
-    }),
+    ...commandInputRoutes(commands),
     route({
       method: 'delete',
       path: '/v1/sandboxes/{id}/commands/{cmd}',

@@ -1,10 +1,4 @@
-import {
-  AttributesSchema,
-  ChangeAttributesSchema,
-  FileEventSchema,
-  FileInfoSchema,
-  FileListSchema,
-} from '@cay/sdk/protocol';
+import { FileEventSchema, FileInfoSchema, FileListSchema } from '@cay/sdk/protocol';
 import { lentBodyOf } from '../http/request-body.ts';
 import type { Control } from '../../control/control.ts';
 import { JsonList } from '../../lib/json-pieces.ts';
@@ -15,6 +9,7 @@ import { route, type Route } from '../http/route.ts';
 import { sendLargeJson } from '../http/send-large-json.ts';
 import { STREAMS, eventsAnswer, streamFormat } from '../http/stream-answer.ts';
 import { traceOf } from '../http/trace.ts';
+import { attributeRoutes } from './file-attributes.ts';
 
 const tag = 'files';
 /** Bounds of a JSON answer. A stream has none. */
@@ -132,44 +127,7 @@ export function fileRoutes(control: Pick<Control, 'files'>): Route[] {
         return sendLargeJson(response, { files: kept, truncated }, principal.project);
       },
     }),
-    route({
-      method: 'get',
-      path: '/v1/sandboxes/{id}/files/xattrs',
-      name: 'getAttributes',
-      summary: 'Get extended attributes of the `user.` namespace',
-      tag,
-      params: SandboxParams,
-      query: PathQuery,
-      answers: { 200: { description: 'Attributes, in base64', schema: AttributesSchema } },
-      async handle({ json, principal, params, query, signal }) {
-        const { files } = await control.files(principal, params.id, query.user);
-        return json({ attributes: encoded(await files.xattrs(query.path, undefined, { signal })) });
-      },
-    }),
-    route({
-      method: 'put',
-      path: '/v1/sandboxes/{id}/files/xattrs',
-      name: 'setAttributes',
-      summary: 'Set or remove extended attributes',
-      tag,
-      params: SandboxParams,
-      query: PathQuery,
-      body: ChangeAttributesSchema,
-      answers: {
-        200: { description: 'All attributes after the change, in base64', schema: AttributesSchema },
-      },
-      async handle({ json, principal, params, query, body, signal }) {
-        const { files } = await control.files(principal, params.id, query.user);
-        const set = Object.fromEntries(
-          Object.entries(body.attributes).map(([name, value]) => [
-            name,
-            value === null ? null : Buffer.from(value, 'base64'),
-          ]),
-        );
-        const attributes = await files.xattrs(query.path, set, { signal });
-        return json({ attributes: encoded(attributes) });
-      },
-    }),
+    ...attributeRoutes(control),
     route({
       method: 'get',
       path: '/v1/sandboxes/{id}/files/watch',
@@ -187,10 +145,4 @@ export function fileRoutes(control: Pick<Control, 'files'>): Route[] {
       },
     }),
   ];
-}
-
-function encoded(attributes: Record<string, Uint8Array>): Record<string, string> {
-  return Object.fromEntries(
-    Object.entries(attributes).map(([name, value]) => [name, Buffer.from(value).toString('base64')]),
-  );
 }

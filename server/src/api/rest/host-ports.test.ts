@@ -52,7 +52,7 @@ describe('a published port', () => {
   it('leads to the port inside from the create on, until the sandbox is removed', async () => {
     const hostPort = await freePort();
     const { id } = await sandbox({ publish: [{ hostPort, port: 3000 }] });
-    expect(await ports(id)).toEqual([{ hostPort, port: 3000, address: '127.0.0.1' }]);
+    expect(await ports(id)).toEqual([{ protocol: 'tcp', hostPort, port: 3000, address: '127.0.0.1' }]);
     expect(await visit(hostPort)).toBe('/x');
     await test.call('DELETE', `/v1/sandboxes/${id}`);
     await expect.poll(() => refused(hostPort)).toBe(true);
@@ -107,6 +107,21 @@ describe('a published port', () => {
     await test.call('DELETE', `/v1/sandboxes/${first.id}`);
   });
 
+  it('over UDP has nothing in common with one over TCP but the number', async () => {
+    const hostPort = await freePort();
+    const { id } = await sandbox({ publish: [{ hostPort, port: 53, protocol: 'udp' }] });
+    const add = (body: object) => test.call('POST', `/v1/sandboxes/${id}/published`, { body });
+    expect((await add({ hostPort, port: 3000 })).json).toMatchObject({ protocol: 'tcp', hostPort });
+    expect((await add({ hostPort, port: 54, protocol: 'udp' })).status).toBe(409);
+    expect((await add({ hostPort, port: 54, protocol: 'sctp' })).status).toBe(400);
+    const path = `/v1/sandboxes/${id}/published/${hostPort}`;
+    expect((await test.call('DELETE', `${path}?protocol=udp`)).status).toBe(204);
+    expect((await test.call('DELETE', `${path}?protocol=udp`)).status).toBe(404);
+    expect(await ports(id)).toMatchObject([{ protocol: 'tcp', hostPort }]);
+    expect(await visit(hostPort)).toBe('/x');
+    await test.call('DELETE', `/v1/sandboxes/${id}`);
+  });
+
   it('is bounded by the quota of the project and by what the operator allows', async () => {
     const { id } = await sandbox({ publish: [{ port: 1 }, { port: 2 }, { port: 3 }] });
     const add = (body: object) => test.call('POST', `/v1/sandboxes/${id}/published`, { body });
@@ -136,6 +151,33 @@ describe('a published port', () => {
     await test.call('POST', `/v1/sandboxes/${id}/stop`, { body: {} });
     await expect(fetch(`http://127.0.0.1:${web}/`)).rejects.toThrow();
     await test.call('DELETE', `/v1/sandboxes/${id}`);
+  });
+
+  it('is one sandbox’s, also where two ask for it at once on two addresses', async () => {
+    const addresses = ['127.0.0.1', '127.0.0.2'];
+    await using two = await startTestServer({ policy: openPolicy({ publishing: { addresses } }) });
+    const made = [await two.create(), await two.create()];
+    for (let round = 0; round < 20; round++) {
+      const hostPort = await freePort();
+      const replies = await Promise.all(
+        addresses.map((address, at) =>
+          two.call('POST', `/v1/sandboxes/${made[at]!.id}/published`, {
+            body: { port: 3000, hostPort, address },
+          }),
+        ),
+      );
+      expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([201, 409]));
+      const won = replies.findIndex(({ status }) => status === 201);
+      const path = `/v1/sandboxes/${made[won]!.id}/published/${hostPort}`;
+      expect((await two.call('DELETE', path)).status).toBe(204);
+      // Nothing listens any more, on either address.
+      for (const host of addresses) {
+        const server = createServer().listen(hostPort, host);
+        await once(server, 'listening');
+        server.close();
+        await once(server, 'close');
+      }
+    }
   });
 
   it('ends its connections when it is taken away', async () => {

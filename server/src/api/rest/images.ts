@@ -75,7 +75,7 @@ export function imageRoutes({ images }: Pick<Control, 'images'>): Route[] {
       path: '/v1/images',
       name: 'removeImage',
       summary: 'Remove a name of an image, and the image with its last name',
-      description: 'Refused while a sandbox or a snapshot stands on it.',
+      description: 'Refused while a sandbox or a snapshot was made from it.',
       access: 'admin',
       tag,
       query: FindImageSchema,

@@ -62,6 +62,55 @@ describe('two projects', () => {
     expect(theirs.json.id).not.toBe(mine.json.id);
   });
 
+  it('get webhooks of their own by the same idempotency key', async () => {
+    const make = (key: string) =>
+      test.call('POST', '/v1/webhooks', {
+        key,
+        headers: { 'idempotency-key': 'the-same-hook' },
+        body: { url: 'https://example.com/hook' },
+      });
+    const [mine, theirs] = [await make(test.alice), await make(test.bob)];
+    expect([mine.status, theirs.status]).toEqual([201, 201]);
+    expect(theirs.json.webhook.id).not.toBe(mine.json.webhook.id);
+    expect((await make(test.bob)).json.webhook.id).toBe(theirs.json.webhook.id);
+    const shown = await test.call('GET', '/v1/webhooks', { key: test.bob });
+    expect(shown.text).not.toContain(mine.json.webhook.id);
+  });
+
+  it('do not see each other’s sandboxes by a cursor of the other', async () => {
+    for (let count = 0; count < 3; count++) await test.create({});
+    const own = await test.create({}, test.bob);
+    const { nextCursor } = (await test.call('GET', '/v1/sandboxes?limit=1')).json;
+    expect(nextCursor).toEqual(expect.any(String));
+    const page = await test.call('GET', `/v1/sandboxes?limit=500&cursor=${nextCursor}`, { key: test.bob });
+    expect(page.status).toBe(200);
+    for (const { project } of page.json.sandboxes) expect(project).toBe(own.project);
+    const events = (await test.call('GET', '/v1/events?limit=1')).json.nextCursor ?? 1;
+    const theirs = await test.call('GET', `/v1/events?cursor=${events}`, { key: test.bob });
+    expect([200, 400]).toContain(theirs.status);
+    for (const { project } of theirs.json.events ?? []) expect(project).toBe(own.project);
+  });
+
+  it('get one clear answer for filters that are very many or very long', async () => {
+    await test.create({ labels: { team: 'a' } });
+    const many = Array.from({ length: 3000 }, (_, at) => `label=k${at}=v`).join('&');
+    const long = encodeURIComponent(`team=${'v'.repeat(64 * 1024)}`);
+    const begun = performance.now();
+    for (const path of [
+      `/v1/sandboxes?${many}`,
+      `/v1/sandboxes?${Array.from({ length: 300 }, () => 'label=team=a').join('&')}`,
+      `/v1/sandboxes?label=${long}`,
+      `/v2/sandboxes?metadata=${long}`,
+      `/v2/sandboxes?metadata=${encodeURIComponent('a=b&'.repeat(1000))}`,
+      '/v1/sandboxes?cursor=x',
+      `/v1/sandboxes?cursor=${'A'.repeat(4000)}`,
+    ]) {
+      const { status, text } = await test.call('GET', path);
+      expect(status, `${path.slice(0, 60)}: ${text.slice(0, 200)}`).toBeLessThan(500);
+    }
+    expect(performance.now() - begun).toBeLessThan(5_000);
+  });
+
   it('cannot reach each other’s ports with a token of another sandbox or port', async () => {
     const mine = await test.create({ ports: [3000, 3001] });
     const theirs = await test.create({ ports: [3000] }, test.bob);

@@ -8,6 +8,7 @@ import {
   PublishedPortSchema,
 } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
+import { z } from 'zod';
 import { HostPortParams, PortParams, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { STREAMS, eventsAnswer } from '../http/stream-answer.ts';
@@ -91,7 +92,7 @@ export function portRoutes(control: Control): Route[] {
       name: 'publishPort',
       summary: "Make a port of the server's machine lead to a port of a sandbox",
       description:
-        'Every client that reaches that port of the machine reaches the port inside, without a key. It stays published while the sandbox exists. A connection wakes a paused sandbox.',
+        'Every client that reaches that port of the machine reaches the port inside, without a key. It stays published while the sandbox exists. A connection, or a datagram of a port for UDP, wakes a paused sandbox.',
       tag,
       params: SandboxParams,
       body: PublishPortSchema,
@@ -107,9 +108,10 @@ export function portRoutes(control: Control): Route[] {
       summary: "Stop leading a port of the server's machine to a sandbox",
       tag,
       params: HostPortParams,
+      query: z.object({ protocol: z.enum(['tcp', 'udp']).default('tcp') }).strict(),
       answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, params }) {
-        await control.hostPorts.unpublish(principal, params.id, params.hostPort);
+      async handle({ context, principal, params, query }) {
+        await control.hostPorts.unpublish(principal, params.id, params.hostPort, query.protocol);
         return context.body(null, 204);
       },
     }),

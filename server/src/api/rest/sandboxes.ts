@@ -3,6 +3,7 @@ import {
   ListSandboxesSchema,
   SandboxPageSchema,
   SandboxSchema,
+  RemoveSandboxSchema,
   StopSandboxSchema,
   UpdateSandboxSchema,
   ValidationSchema,
@@ -103,14 +104,16 @@ export function sandboxRoutes(control: Control): Route[] {
       summary: 'Remove a sandbox and all that it has',
       description:
         'A sandbox that does not exist is removed already. With `Prefer: respond-async` the answer waits only until it is recorded that it is to go; ' +
-        'should that fail, it is tried again.',
+        'should that fail, it is tried again. What it has changed is written to its buckets first; where that fails, ' +
+        'it is not removed, unless `force` gives that up.',
       tag,
       headers: { Prefer: '`respond-async` to answer at once' },
       params: SandboxParams,
+      query: RemoveSandboxSchema,
       answers: { 202: { description: 'It is being removed' }, 204: { description: 'It is gone' } },
-      async handle({ context, request, principal, params }) {
+      async handle({ context, request, principal, params, query }) {
         const intent = Promise.withResolvers<void>();
-        const removed = control.remove(principal, params.id, { onIntent: intent.resolve });
+        const removed = control.remove(principal, params.id, { ...query, onIntent: intent.resolve });
         if (/\brespond-async\b/.test(String(request.headers.prefer))) {
           // A refusal is answered at once. A failure after the intent was recorded is retried by the server.
           await Promise.race([intent.promise, removed]);

@@ -116,7 +116,7 @@ export function snapshotRoutes(control: Control): Route[] {
       name: 'removeSnapshot',
       summary: 'Remove a snapshot',
       description:
-        'What descends from it becomes its parent’s. Refused while a sandbox stands on it or a template is made of it.',
+        'What descends from it becomes its parent’s. Refused while a sandbox needs it or a template is made of it.',
       tag,
       params: SnapshotParams,
       answers: { 204: { description: 'It is gone' } },

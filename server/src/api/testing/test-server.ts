@@ -140,6 +140,15 @@ const TEST_PROGRAMS: Record<string, Program> = {
     listen(Number(argv[1]), (incoming) => serveConnection(incoming, showRequest));
     return until(signal);
   },
+  /** Answers as soon as a request begins, and reads nothing of its body. */
+  'early-server': ({ argv, listen, signal }) => {
+    listen(Number(argv[1]), async (incoming) => {
+      for await (const _ of incoming.readable) break;
+      await incoming.write(Buffer.from('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi'));
+      await incoming.end();
+    });
+    return until(signal);
+  },
   'tcp-echo': ({ argv, listen, signal }) => {
     listen(Number(argv[1]), async (incoming) => {
       for await (const data of incoming.readable) await incoming.write(data);

@@ -23,7 +23,9 @@ export interface Accounts {
 export type ReadAccounts = (guest: Guest, row: EnteredSandbox) => Promise<Accounts>;
 
 const KEEP_MS = 2000;
-const KEEP = 1000;
+const KEEP = 100;
+/** Of each file. Whoever is behind them has a number and no name. */
+const MOST_LINES = 4096;
 const MAX_BYTES = 256 * 1024;
 /** How long the guest may take to read them. */
 const READ_MS = 10_000;
@@ -36,7 +38,11 @@ export function accountReader(now: () => number = Date.now): ReadAccounts {
     const known = kept.get(key);
     if (known && known.untilMs > now()) return known.accounts;
     kept.delete(key);
-    if (kept.size >= KEEP) kept.clear();
+    // The oldest come first.
+    for (const [old, { untilMs }] of kept) {
+      if (untilMs > now() && kept.size < KEEP) break;
+      kept.delete(old);
+    }
     const accounts = read(guest);
     kept.set(key, { untilMs: now() + KEEP_MS, accounts });
     accounts.catch(() => kept.delete(key));
@@ -69,6 +75,7 @@ function fields(file: string): string[][] {
   return file
     .split('\n')
     .filter((line) => line !== '' && !line.startsWith('#'))
+    .slice(0, MOST_LINES)
     .map((line) => line.split(':'));
 }
 

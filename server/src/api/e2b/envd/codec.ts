@@ -7,7 +7,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { decodeMessage, MalformedMessage } from '../../../lib/protobuf/decode.ts';
 import { encodeMessage, encodePieces } from '../../../lib/protobuf/encode.ts';
 import { nextSlice } from '../../../lib/slices.ts';
-import { drained } from '../../http/drained.ts';
+import { drained } from '../../../lib/drained.ts';
 import { parseJson } from '../../http/read-json.ts';
 import { sendLargeJson } from '../../http/send-large-json.ts';
 import { CALL_MESSAGES } from './proto-messages.ts';

@@ -31,20 +31,24 @@ export async function* decodeEnvelopes(
   admit?: (bytes: number) => void,
 ): AsyncGenerator<Buffer> {
   const reader = byteReader(body);
-  for (;;) {
-    const head = await take(reader, HEADER);
-    if (head.length === 0) return;
-    const flags = head.readUInt8(0);
-    const length = head.readUInt32BE(1);
-    if ((flags & COMPRESSED) !== 0)
-      throw new CayError('unsupported', 'Compressed messages are not supported here');
-    if (length > maxBytes)
-      throw new CayError('resource_exhausted', `A message is larger than ${maxBytes} bytes`);
-    const message = await take(reader, length);
-    if (message.length < length) throw cut();
-    if ((flags & END) !== 0) return;
-    if (length > SMALL_BYTES) admit?.(length);
-    yield message;
+  try {
+    for (;;) {
+      const head = await take(reader, HEADER);
+      if (head.length === 0) return;
+      const flags = head.readUInt8(0);
+      const length = head.readUInt32BE(1);
+      if ((flags & COMPRESSED) !== 0)
+        throw new CayError('unsupported', 'Compressed messages are not supported here');
+      if (length > maxBytes)
+        throw new CayError('resource_exhausted', `A message is larger than ${maxBytes} bytes`);
+      const message = await take(reader, length);
+      if (message.length < length) throw cut();
+      if ((flags & END) !== 0) return;
+      if (length > SMALL_BYTES) admit?.(length);
+      yield message;
+    }
+  } finally {
+    await reader.close();
   }
 }
 

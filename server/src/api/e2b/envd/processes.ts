@@ -56,24 +56,6 @@ export function processes(): Processes {
   /** Handles of commands whose output is read here. They take input without another attach. */
   const live = new Map<string, CommandHandle>();
 
-  async function find(
-    context: EnvdContext,
-    selector: Selector,
-    options: { ended?: boolean } = {},
-  ): Promise<CommandInfo> {
-    const commands = await context.guest.commands();
-    const fits = (command: CommandInfo) =>
-      selector.tag !== undefined ? tagOf(command.id) === selector.tag : command.pid === selector.pid;
-    const found = commands.filter(fits);
-    // Pids are reused, so the newest command is meant.
-    const command =
-      found.findLast(({ end }) => end === undefined) ?? (options.ended ? found.at(-1) : undefined);
-    if (command) return command;
-    const what =
-      selector.tag !== undefined ? `tag '${selector.tag.slice(0, 80)}'` : `pid ${selector.pid ?? 0}`;
-    throw new CayError('not_found', `process with ${what} not found`);
-  }
-
   async function withHandle<T>(
     context: EnvdContext,
     selector: Selector,
@@ -223,6 +205,23 @@ export function processes(): Processes {
       return {};
     },
   };
+}
+
+async function find(
+  context: EnvdContext,
+  selector: Selector,
+  options: { ended?: boolean } = {},
+): Promise<CommandInfo> {
+  const commands = await context.guest.commands();
+  const fits = (command: CommandInfo) =>
+    selector.tag !== undefined ? tagOf(command.id) === selector.tag : command.pid === selector.pid;
+  const found = commands.filter(fits);
+  // Pids are reused, so the newest command is meant.
+  const command =
+    found.findLast(({ end }) => end === undefined) ?? (options.ended ? found.at(-1) : undefined);
+  if (command) return command;
+  const what = selector.tag !== undefined ? `tag '${selector.tag.slice(0, 80)}'` : `pid ${selector.pid ?? 0}`;
+  throw new CayError('not_found', `process with ${what} not found`);
 }
 
 async function launch(

@@ -3,7 +3,13 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { decodeMessage, MalformedMessage } from '../../../lib/protobuf/decode.ts';
 import { encodeMessage, encodePieces } from '../../../lib/protobuf/encode.ts';
-import type { Field, FieldType, MessageType } from '../../../lib/protobuf/message.ts';
+import {
+  MAP_ENTRY,
+  wireOf,
+  type Field,
+  type FieldType,
+  type MessageType,
+} from '../../../lib/protobuf/message.ts';
 import { publishedServices } from '../testing/published-services.ts';
 import { CALL_MESSAGES } from './proto-messages.ts';
 
@@ -55,6 +61,37 @@ function valueOf(type: FieldType): fc.Arbitrary<unknown> {
     case 'map':
       return fc.dictionary(text(), text(), { minKeys: 1, maxKeys: 4 });
   }
+}
+
+/** Whether a field that the message has comes with another wire type than its own. */
+function hasOtherWireType(type: MessageType, bytes: Buffer): boolean {
+  let at = 0;
+  const varint = () => {
+    let value = 0n;
+    for (let shift = 0n; at < bytes.length; shift += 7n) {
+      const byte = bytes[at++]!;
+      value |= BigInt(byte & 0x7f) << shift;
+      if (byte < 0x80) break;
+    }
+    return value;
+  };
+  while (at < bytes.length) {
+    const tag = Number(varint() & 0xffff_ffffn);
+    const wire = tag & 7;
+    const field = type.fields.find(({ number }) => number === tag >>> 3);
+    if (field && wireOf(field.type) !== wire) return true;
+    if (wire === 0) varint();
+    else if (wire === 1) at += 8;
+    else if (wire === 5) at += 4;
+    else if (wire === 2) {
+      const length = Number(varint());
+      const part = bytes.subarray(at, at + length);
+      at += length;
+      const inner = field?.type === 'map' ? MAP_ENTRY : field?.type;
+      if (typeof inner === 'object' && 'fields' in inner && hasOtherWireType(inner, part)) return true;
+    }
+  }
+  return false;
 }
 
 function fieldOf(field: Field): fc.Arbitrary<Record<string, unknown>> {
@@ -154,6 +191,8 @@ describe("messages, beside the published library with the client's own descripti
             // It also refuses what it cannot show as JSON, such as times beyond the year 9999.
             return;
           }
+          // A known field with the wire type of another is passed over here; the library reads it as what it knows.
+          if (hasOtherWireType(own, bytes)) return;
           const shown = JSON.parse(JSON.stringify(read, bytesAsText)) as Record<string, unknown>;
           expect(sameTimes(theirs)).toEqual(normal(own, revived(own, shown)));
         },
@@ -211,5 +250,18 @@ describe('decodeMessage()', () => {
     });
     const { process } = decodeMessage(type, bytes, 10) as { process: { envs: object } };
     expect(Object.entries(process.envs)).toEqual([['__proto__', 'a']]);
+  });
+
+  it('puts a time together that is given twice', () => {
+    const { own, published } = pairs.find(({ name }) => name.startsWith('WatchDir: answer'))!;
+    // The seconds of one, and the nanoseconds of the other: { filesystem: { entry: { modifiedTime } } }.
+    const seconds = [0x4a, 2, 0x08, 5];
+    const nanos = [0x4a, 5, 0x10, 0xc0, 0x84, 0x3d, 0];
+    const times = [...seconds, ...nanos.slice(0, 1), 4, ...nanos.slice(2, 6)];
+    const entry = [0x1a, times.length, ...times];
+    const bytes = Buffer.from([0x12, entry.length, ...entry]);
+    const theirs = toJson(published, fromBinary(published, bytes));
+    expect(JSON.stringify(decodeMessage(own, bytes, 200))).toContain('1970-01-01T00:00:05.001Z');
+    expect(JSON.stringify(theirs)).toContain('1970-01-01T00:00:05.001Z');
   });
 });

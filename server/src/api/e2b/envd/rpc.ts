@@ -118,6 +118,8 @@ export function envdRpc({ process, files, ...options }: RpcOptions): EnvdRpc {
         return void response.end(Buffer.concat([encodeEnvelope(codec.encode(path, result)), encodeEnd()]));
       }
       const first = await messages.next();
+      // Nothing of what comes after the message is wanted.
+      await messages.return(undefined);
       const opened = () => {
         begun();
         return (out ??= streamOut(response, {

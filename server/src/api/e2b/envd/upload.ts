@@ -3,11 +3,9 @@ import type { IncomingMessage } from 'node:http';
 import { posix } from 'node:path';
 import { createGunzip } from 'node:zlib';
 import { CayError } from '@cay/sdk/protocol';
-import { ignoreFailure } from '../../../lib/in-background.ts';
 import { lentBodyOf } from '../../http/request-body.ts';
 import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { givenEncoding } from './encoding.ts';
-import { absent } from './entry-info.ts';
 import { metadataOf, requireMetadata, writeMetadata } from './file-metadata.ts';
 import { boundaryOf, readParts } from './multipart.ts';
 import type { Uploads } from './uploads.ts';
@@ -72,20 +70,17 @@ async function write(
     await changes.mkdir(posix.dirname(path));
     await requireMetadata(context, posix.dirname(path));
   }
-  // Beside the data: the file is replaced when they have ended, and they end when this is known.
-  const looked = filesOf(context).stat(path, { follow: true }).catch(absent);
-  looked.catch(ignoreFailure);
-  const isDirectory = async () => (await looked)?.type === 'directory';
-  const refused = () => new CayError('invalid_argument', `path is a directory: ${path}`);
-  async function* known(): AsyncGenerator<Uint8Array> {
-    yield* data;
-    if (await isDirectory()) throw refused();
-    uploads.note(context.row.id, path, (await looked) ? 'replaced' : 'made');
-  }
   try {
-    await changes.write(path, known(), { signal: context.signal });
+    await changes.write(path, data, {
+      signal: context.signal,
+      onLook: (exists) => uploads.note(context.row.id, path, exists ? 'replaced' : 'made'),
+    });
   } catch (error) {
-    throw (await isDirectory()) ? refused() : error;
+    const there = await filesOf(context)
+      .stat(path, { follow: true })
+      .catch(() => undefined);
+    if (there?.type !== 'directory') throw error;
+    throw new CayError('invalid_argument', `path is a directory: ${path}`, { cause: error });
   }
   await writeMetadata(context, path, metadata);
   return { path, name: posix.basename(path), type: 'file', ...(noted && { metadata }) };

@@ -1,6 +1,7 @@
 import type { Route } from '../../http/route.ts';
 import { observeRoutes } from './observe-routes.ts';
-import { sandboxRoutes, type E2bRouteOptions } from './sandbox-routes.ts';
+import { sandboxRoutes } from './sandbox-routes.ts';
+import type { E2bRouteOptions } from './starting-routes.ts';
 import { snapshotRoutes } from './snapshot-routes.ts';
 import { listRoutes } from './templates/list-routes.ts';
 import { tagRoutes } from './templates/tag-routes.ts';

@@ -6,7 +6,7 @@ import type { Principal } from '../../../control/tenants/principal.ts';
 import { route, type Route } from '../../http/route.ts';
 import { parseE2bId, toE2bId } from '../sandbox-id.ts';
 import { measure } from './measure.ts';
-import { findSandbox, type E2bRouteOptions } from './sandbox-routes.ts';
+import { findSandbox, type E2bRouteOptions } from './starting-routes.ts';
 
 const tag = 'e2b';
 const Params = z.object({ id: z.string().max(80) });

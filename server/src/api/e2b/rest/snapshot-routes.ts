@@ -8,7 +8,7 @@ import { route, type Route } from '../../http/route.ts';
 import { parseE2bId } from '../sandbox-id.ts';
 import { requireLimits } from '../../../policy/bound-limits.ts';
 import { TimeoutSeconds, timeoutMs } from './create.ts';
-import { findSandbox, type E2bRouteOptions } from './sandbox-routes.ts';
+import { findSandbox, type E2bRouteOptions } from './starting-routes.ts';
 import { e2bState, showAccess } from './show.ts';
 import { nameIt, named, namesOf, removeNamed, showSnapshot, snapshotIdOf } from './snapshot-names.ts';
 import { formatTemplateRef, parseTemplateRef } from './templates/template-name.ts';

@@ -6,7 +6,7 @@ import { createHmac } from 'node:crypto';
 import { CayError, CreateVolumeSchema, type Volume } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { route, type Route } from '../../http/route.ts';
-import type { E2bRouteOptions } from './sandbox-routes.ts';
+import type { E2bRouteOptions } from './starting-routes.ts';
 
 const tag = 'e2b';
 const Params = z.object({ volume: z.string().max(80) });

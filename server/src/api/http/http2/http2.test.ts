@@ -9,7 +9,7 @@ import { startTestServer, type TestServer } from '../../testing/test-server.ts';
 let test: TestServer;
 const sessions = new Set<ClientHttp2Session>();
 beforeAll(async () => {
-  test = await startTestServer({ slowestSender: { headersMs: 900, bodyMs: 600 } });
+  test = await startTestServer({ slowestSender: { headersMs: 2_000, bodyMs: 600 } });
 });
 afterAll(async () => {
   for (const session of sessions) session.destroy();

@@ -21,8 +21,8 @@ export function showBuild(build: Build, entries: BuildLogEntry[]) {
 }
 
 /** E2B's own wording, which programs may rely on. */
-function reasonOf({ message, command, exitCode, unknownUser }: BuildFailure): string {
-  if (command === undefined) return message;
+function reasonOf({ message, hint, command, exitCode, unknownUser }: BuildFailure): string {
+  if (command === undefined) return hint === undefined ? message : `${message} (${hint})`;
   const failed = `failed to run command '${command}'`;
   if (unknownUser !== undefined)
     return `${failed}: command failed: unauthenticated: invalid username: '${unknownUser}'`;
