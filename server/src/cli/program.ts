@@ -9,6 +9,7 @@ import {
   usageError,
   type VerbInUse,
 } from './lib/failure.ts';
+import { EXAMPLES } from './lib/examples.ts';
 import { hoistOptions } from './lib/hoist-options.ts';
 import { insteadOfFlag, insteadOfVerb } from './lib/instead.ts';
 import type { Composition, Verb } from './verb.ts';
@@ -104,6 +105,8 @@ export async function loadProgram(
     .enablePositionalOptions()
     // Failures are reported in one place, in the words and the format of all others.
     .configureOutput({ outputError: () => {} })
+    // The descriptions are wrapped also where 80 columns leave them few beside long names.
+    .configureHelp({ minWidthToWrap: 24 })
     .showSuggestionAfterError(false)
     .exitOverride()
     .helpCommand('help [verb]', 'show the help of a verb')
@@ -118,6 +121,9 @@ export async function loadProgram(
   for (const name of names) {
     if (HEADINGS[name]) program.commandsGroup(HEADINGS[name]);
     (await VERBS[name]())(program, composition);
+    const examples = EXAMPLES[name];
+    if (examples)
+      program.commands.at(-1)!.addHelpText('after', `\n${examples.map((line) => `  ${line}`).join('\n')}`);
   }
   return program;
 }

@@ -2,6 +2,7 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Command } from 'commander';
 import type { Backend, Orphan } from '../backends/backend.ts';
+import type { UnwrittenFile } from '../backends/local/unwritten-files.ts';
 import type { ClusterSettings } from '../backends/kubernetes/cluster-settings.ts';
 import type { PlatformRule } from '../backends/composite/platform-rules.ts';
 import type { BucketOpening } from '../bucket-mounts/bucket-mounts.ts';
@@ -92,6 +93,8 @@ export interface Composition {
   asPlatform(backend: Backend): Promise<Backend>;
   /** What opening them would sweep, without doing so. No server may have them. */
   surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]>;
+  /** What sandboxes of the local backend have written in mounts of buckets, and the buckets lack. */
+  unwrittenFiles(dir: string): Promise<UnwrittenFile[]>;
   /**
    * Those backends that use a cluster, and what they make in it. `withSandbox`: that of a sandbox is
    * asked for too.

@@ -2,6 +2,7 @@
 import { posix } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { CayError, isCayError, type FileInfo, type Sandbox } from '@cay/sdk/client';
+import { systemReason } from '@cay/sdk/system-error';
 import { invalid, RpcError } from './rpc-error.ts';
 
 const MOST_READ = 64 * 1024 * 1024;
@@ -38,7 +39,10 @@ export function openFileSystem(sandbox: Sandbox): Record<string, (params: Params
 
   async function entries(path: string): Promise<FileInfo[]> {
     const found: FileInfo[] = [];
-    for await (const file of files.list(path)) found.push(file);
+    for await (const file of files.list(path)) {
+      if (found.length >= MOST_WALKED) throw invalid(`"${path}" has more than ${MOST_WALKED} entries`);
+      found.push(file);
+    }
     return found;
   }
 
@@ -53,8 +57,12 @@ export function openFileSystem(sandbox: Sandbox): Record<string, (params: Params
     async 'fs/readFile'({ path: uri }) {
       const path = pathOf(uri);
       const { sizeBytes } = await files.stat(path, { follow: true });
-      if (sizeBytes > MOST_READ) throw invalid(`"${path}" has ${sizeBytes} bytes: read it in blocks`);
-      return { dataBase64: Buffer.from(await files.read(path)).toString('base64') };
+      const tooLong = (bytes: number) => invalid(`"${path}" has ${bytes} bytes: read it in blocks`);
+      if (sizeBytes > MOST_READ) throw tooLong(sizeBytes);
+      // Code in the sandbox may have put another file there.
+      const data = await files.read(path, { length: MOST_READ + 1 });
+      if (data.length > MOST_READ) throw tooLong(data.length);
+      return { dataBase64: Buffer.from(data).toString('base64') };
     },
     async 'fs/open'({ handleId, path: uri }) {
       if (typeof handleId !== 'string') throw new RpcError(-32602, '"handleId" must be a string');
@@ -144,7 +152,7 @@ export function openFileSystem(sandbox: Sandbox): Record<string, (params: Params
           }
         } catch (error) {
           if (path === root) throw error;
-          errors.push({ path: uriOf(path), message: (error as Error).message });
+          errors.push({ path: uriOf(path), message: systemReason(error) });
         }
       }
       return { entries: found, errors, truncated };

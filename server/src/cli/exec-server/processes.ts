@@ -1,6 +1,7 @@
 /** The processes of one connection: started in the sandbox, read by polling or by notifications. */
 import type { Output, Process, Sandbox } from '@cay/sdk/client';
 import { shellExitCode } from '@cay/sdk/client';
+import { systemReason } from '@cay/sdk/system-error';
 import { invalid, RpcError } from './rpc-error.ts';
 
 export interface StartParams {
@@ -76,7 +77,7 @@ export function openProcesses(
       managed.exitCode = shellExitCode(await managed.process.ended);
       await notify('process/exited', { processId: id, seq: ++managed.seq, exitCode: managed.exitCode });
     } catch (error) {
-      managed.failure = (error as Error).message;
+      managed.failure = systemReason(error);
     }
     managed.closed = true;
     const seq = ++managed.seq;
@@ -112,7 +113,7 @@ export function openProcesses(
         };
         wake(managed);
         all.set(processId, managed);
-        // What cannot be told to a client that is gone is of no use to anybody.
+        // The client is gone, and nothing else wants the message.
         follow(processId, managed).catch(() => {});
       } catch (error) {
         all.delete(processId);

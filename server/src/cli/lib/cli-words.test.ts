@@ -41,10 +41,27 @@ describe('inCliWords()', () => {
       message: "--memory 4g is above the operator's maximum of 2g",
       hint: 'ask for at most 2g; the operator sets the maximum with --max-limit of "cay up"',
     });
+    // The memory of a machine is no round number.
+    const odd = { limit: 'memoryBytes', asked: 64 * 1024 ** 3, maximum: 24_684_084 * 1024 };
+    expect(words('invalid_argument', odd).hint).toContain('ask for at most 24105m;');
     const quota = { quota: 'memoryBytes', limit: 3 * 1024 ** 3, used: 2 * 1024 ** 3, asked: 2 * 1024 ** 3 };
     expect(words('resource_exhausted', quota).message).toBe(
       "The project's quota for memory is 3.0 GiB: 2.0 GiB in use, 2.0 GiB more asked for",
     );
+  });
+
+  it('names the flag of a limit that a platform cannot enforce', () => {
+    const message = 'Docker cannot enforce "limits.diskBytes": no quotas';
+    const hint = 'set "limits.diskBytes" to null';
+    const error = new CayError('unsupported', message, { details: { limit: 'diskBytes' }, hint });
+    expect(inCliWords(error)).toMatchObject({
+      message: 'Docker cannot enforce --disk: no quotas',
+      hint: 'leave out --disk',
+    });
+  });
+
+  it('says how to make a volume that a mount names', () => {
+    expect(words('not_found', { what: 'volume', volume: 'data' }).hint).toContain('cay volume create data');
   });
 
   it('says how to start a sandbox, and which variable has the key', () => {
@@ -60,7 +77,7 @@ describe('inCliWords()', () => {
 
   it.each([
     ['ECONNREFUSED', 'nothing listens there', 'cay up'],
-    ['ENOTFOUND', 'the name is unknown', 'check the name'],
+    ['ENOTFOUND', 'the name is unknown', 'name servers'],
     ['DEPTH_ZERO_SELF_SIGNED_CERT', 'its certificate is not trusted', 'NODE_EXTRA_CA_CERTS'],
     ['ERR_SSL_WRONG_VERSION_NUMBER', 'it does not speak TLS', 'http://'],
   ])('says why a server cannot be reached: %s', (code, why, hint) => {
@@ -68,6 +85,19 @@ describe('inCliWords()', () => {
     const said = words('unavailable', { url: 'https://x' }, { cause });
     expect(said.message).toBe(`Cannot reach the server at https://x: ${why}`);
     expect(said.hint).toContain(hint);
+  });
+
+  it('takes no other failure for one to reach the server', () => {
+    const cause = Object.assign(new Error('x'), { code: 'ECONNREFUSED' });
+    const database = new CayError('unavailable', 'The database does not answer', { cause, hint: 'see it' });
+    expect(inCliWords(database)).toMatchObject({ message: 'The database does not answer', hint: 'see it' });
+  });
+
+  it('says that a server may speak TLS', () => {
+    const cause = new TypeError('fetch failed', {
+      cause: Object.assign(new Error('x'), { code: 'ECONNRESET' }),
+    });
+    expect(words('unavailable', { url: 'http://x' }, { cause }).hint).toContain('https://');
   });
 
   it('shows no raw code of the operating system', () => {

@@ -5,8 +5,10 @@
  * is read from its code, its `details` and its cause, never from its message.
  */
 import { CayError, isCayError } from '@cay/sdk/client';
-import { errnoOf, errnoText } from './errno-text.ts';
+import { errnoOf, errnoText, isUntrusted, reachHint } from '@cay/sdk/system-error';
 import { formatBytes, formatDuration, formatSize } from './units.ts';
+
+const MiB = 1024 * 1024;
 
 type Kind = 'size' | 'time' | 'number' | 'text';
 
@@ -66,6 +68,8 @@ const QUOTAS: Record<string, readonly [what: string, kind: Kind]> = {
   imageBytes: ['images', 'size'],
   logBytes: ['command logs', 'size'],
   buckets: ['buckets', 'number'],
+  bucketMounts: ['mounts of buckets', 'number'],
+  bucketMountBytes: ['unwritten files of mounts', 'size'],
   webhooks: ['webhooks', 'number'],
   secrets: ['secrets', 'number'],
   secretBytes: ['values of secrets', 'size'],
@@ -86,8 +90,10 @@ export function inCliWords(error: unknown, flags?: readonly string[]): CayError 
   const words =
     issueWords(known, flags) ??
     limitWords(known) ??
+    unenforcedWords(known) ??
     quotaWords(known) ??
     stateWords(known) ??
+    volumeWords(known) ??
     keyWords(known) ??
     listenWords(known) ??
     reachWords(known);
@@ -146,6 +152,12 @@ function issueWords({ code, details }: CayError, flags?: readonly string[]): Wor
   return first && { message: `${name} is not valid: ${first.message}` };
 }
 
+/** A message of the API about one field, with the flag in place of the field. */
+export function withFlag(message: string, field: string): string {
+  const flag = flagOf(field);
+  return flag ? message.replace(`"${field}"`, flag[0]) : message;
+}
+
 function flagOf(path: string): readonly [flag: string, kind: Kind] | undefined {
   // Of `limits.memoryBytes` the last part says it, of `labels.some-key` the first.
   const parts = path.split('.');
@@ -160,7 +172,8 @@ function limitWords({ code, details }: CayError): Words | undefined {
   const flag = FLAGS[limit];
   if (!flag) return undefined;
   const [name, kind] = flag;
-  const most = valueText(maximum, kind);
+  // The memory of a machine is no round number.
+  const most = valueText(kind === 'size' && maximum > MiB ? maximum - (maximum % MiB) : maximum, kind);
   return {
     message:
       typeof asked === 'number'
@@ -168,6 +181,14 @@ function limitWords({ code, details }: CayError): Words | undefined {
         : `${name} has to be given: the operator's maximum is ${most}`,
     hint: `ask for at most ${most}; the operator sets the maximum with --max-limit of "cay up"`,
   };
+}
+
+/** A limit that the platform cannot enforce. */
+function unenforcedWords({ code, message, details }: CayError): Words | undefined {
+  const { limit } = details;
+  const flag = typeof limit === 'string' ? FLAGS[limit] : undefined;
+  if (code !== 'unsupported' || !flag) return undefined;
+  return { message: withFlag(message, `limits.${String(limit)}`), hint: `leave out ${flag[0]}` };
 }
 
 function quotaWords({ code, details }: CayError): Words | undefined {
@@ -198,6 +219,13 @@ function stateWords({ code, details }: CayError): Words | undefined {
   return { hint: `start it with "cay start ${typeof sandbox === 'string' ? sandbox : 'SANDBOX'}"` };
 }
 
+/** A mount of a volume that does not exist. */
+function volumeWords({ code, details }: CayError): Words | undefined {
+  const { what, volume } = details;
+  if (code !== 'not_found' || what !== 'volume' || typeof volume !== 'string') return undefined;
+  return { hint: `"cay volume create ${volume}" makes it, "cay volume ls" lists those that exist` };
+}
+
 function keyWords({ code }: CayError): Words | undefined {
   if (code !== 'unauthenticated') return undefined;
   return {
@@ -212,40 +240,30 @@ function listenWords({ details }: CayError): Words | undefined {
   };
 }
 
-const UNTRUSTED = new Set([
-  'DEPTH_ZERO_SELF_SIGNED_CERT',
-  'SELF_SIGNED_CERT_IN_CHAIN',
-  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
-  'UNABLE_TO_GET_ISSUER_CERT',
-  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
-]);
-const NO_TLS = new Set(['EPROTO', 'ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG']);
-
 /** A server that cannot be reached. */
 function reachWords(error: CayError): Words | undefined {
-  const errno = error.code === 'unavailable' ? errnoOf(error.cause) : undefined;
-  const at = typeof error.details['url'] === 'string' ? ` at ${error.details['url']}` : '';
-  if (errno === undefined) return undefined;
-  const message = (why: string) => `Cannot reach the server${at}: ${why}`;
-  if (UNTRUSTED.has(errno))
-    return {
-      message: message('its certificate is not trusted'),
-      hint: 'NODE_EXTRA_CA_CERTS=FILE names the authority that signed it; "cay cert" prints the file of its own',
-    };
-  if (errno === 'CERT_HAS_EXPIRED') return { message: message('its certificate has expired') };
-  if (errno === 'ERR_TLS_CERT_ALTNAME_INVALID')
-    return {
-      message: message('its certificate is for another name'),
-      hint: 'use a name of the certificate in --url or CAY_URL',
-    };
-  if (NO_TLS.has(errno))
-    return { message: message('it does not speak TLS'), hint: 'write http:// in --url or CAY_URL' };
-  if (errno === 'ENOTFOUND' || errno === 'EAI_AGAIN')
-    return { message: message(errnoText(errno)), hint: 'check the name in --url or CAY_URL' };
+  const { cause, code, details } = error;
+  const { url } = details;
+  const errno = code === 'unavailable' ? errnoOf(cause) : undefined;
+  // Others are unavailable too, such as the database of a server that is started here.
+  if (errno === undefined || typeof url !== 'string') return undefined;
   return {
-    message: message(errnoText(errno)),
-    hint: 'start it with "cay up", or check --url, CAY_URL and --data',
+    message: `Cannot reach the server at ${url}: ${errnoText(errno)}`,
+    hint: hintOfReach(errno, cause, url),
   };
+}
+
+/** How a server that speaks TLS answers without it. */
+const SPEAKS_TLS = /^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET|HPE_.*)$/;
+
+function hintOfReach(errno: string, cause: unknown, url: string): string {
+  if (url.startsWith('http:') && SPEAKS_TLS.test(errno))
+    return 'if it speaks TLS, write https:// in --url or CAY_URL; "cay status" shows whether it runs';
+  if (errno === 'ERR_TLS_CERT_ALTNAME_INVALID') return 'use a name of the certificate in --url or CAY_URL';
+  const hint = reachHint(cause, '--url or CAY_URL');
+  if (errno === 'ECONNREFUSED' || hint === undefined)
+    return 'start it with "cay up", or check --url, CAY_URL and --data';
+  return isUntrusted(cause) ? `${hint}; "cay cert" prints the file of its own` : hint;
 }
 
 function valueText(value: number, kind: Kind): string {

@@ -31,8 +31,8 @@ const PREFIX = new RegExp(`^(?:sbx_)?[a-z0-9]{${SHORTEST_PREFIX},20}$`);
 const SHOWN = 4;
 
 export function openClient(options: CommonOptions): Client {
-  const { url, apiKey } = addressOf(options);
-  const connectOptions: ConnectOptions = { url, apiKey, ...transportOptions };
+  const { url, apiKey, certificate } = addressOf(options);
+  const connectOptions: ConnectOptions = { url, apiKey, ...transportOptions(certificate) };
   return {
     transport: connect(connectOptions),
     options: connectOptions,

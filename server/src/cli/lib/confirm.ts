@@ -10,5 +10,6 @@ export async function confirm(question: string, { yes }: { yes?: boolean }): Pro
   const lines = createInterface({ input: process.stdin, output: process.stderr });
   const answer = await lines.question(`${question} [y/N] `);
   lines.close();
-  if (!/^y(es)?$/i.test(answer.trim())) throw new CayError('cancelled', 'Nothing was removed');
+  if (!/^y(es)?$/i.test(answer.trim()))
+    throw new CayError('cancelled', 'Nothing was removed', { hint: 'answer y, or give --yes' });
 }

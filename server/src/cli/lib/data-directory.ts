@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync, rmdirSync, statSync } from 'node:fs';
 import { rm, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { CayError } from '@cay/sdk/client';
-import { errnoOf } from './errno-text.ts';
+import { errnoOf } from '@cay/sdk/system-error';
 import { pathError } from './path-error.ts';
 import { cliFileOf, lockFileOf, logFileOf, serverFileOf } from './settings.ts';
 

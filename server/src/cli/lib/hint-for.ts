@@ -25,6 +25,8 @@ export function hintFor({ code, details }: CayError, verb: string): string {
   switch (code) {
     case 'not_found': {
       const list = LISTS[verb.split(' ')[0]!];
+      if (details['what'] === 'command')
+        return 'install it in the sandbox, or name its path; --user root takes the place of sudo';
       if (inside) return 'check the path';
       return list === undefined ? help : `"${list}" lists those that exist`;
     }

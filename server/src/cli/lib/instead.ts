@@ -22,15 +22,20 @@ const FLAGS: Record<string, string> = {
   '--entrypoint': 'the command is what follows --',
   '--format': '--json shows everything',
   '--cwd': '--workdir DIR',
+  '--project': '"cay ls --all-projects" shows the sandboxes of every project; a key belongs to one project',
   '--tail': '"cay logs" has --tail SIZE, "cay events" has --tail NUMBER',
 };
 
 const VERBS: Record<string, string> = {
-  build: '"cay template save NAME SNAPSHOT" makes a template of a snapshot',
+  archive: '"cay pause --as archived SANDBOX"',
+  build: '"cay template build NAME" makes a template of a Dockerfile, "cay template save" one of a snapshot',
+  checkpoint: '"cay turn SANDBOX", or "cay snapshot take --memory SANDBOX"',
   commit: '"cay snapshot take SANDBOX"',
   connect: '"cay shell SANDBOX"',
   delete: '"cay rm SANDBOX"',
   destroy: '"cay rm SANDBOX"',
+  freeze: '"cay pause --as frozen SANDBOX"',
+  hibernate: '"cay pause --as hibernated SANDBOX"',
   history: '"cay tree SANDBOX"',
   images: '"cay image ls"',
   info: '"cay inspect SANDBOX", or "cay status" for the server',
@@ -41,7 +46,9 @@ const VERBS: Record<string, string> = {
   open: '"cay port ls SANDBOX" shows addresses to open',
   pull: '"cay image pull NAME"',
   remove: '"cay rm SANDBOX"',
+  rename: '"cay create --name NAME" gives a name for good; "cay update --label" changes labels',
   restart: '"cay stop SANDBOX" and "cay start SANDBOX"',
+  restore: '"cay rollback SANDBOX SNAPSHOT"',
   save: '"cay snapshot save SNAPSHOT FILE"',
   serve: '"cay up"',
   server: '"cay up"',
@@ -51,7 +58,10 @@ const VERBS: Record<string, string> = {
   templates: '"cay template ls"',
   top: '"cay stats" shows what sandboxes use, "cay ps SANDBOX" the commands of one',
   volumes: '"cay volume ls"',
+  unfreeze: '"cay resume SANDBOX"',
   unpause: '"cay resume SANDBOX"',
+  url: '"cay port ls SANDBOX" shows addresses to open',
+  wake: '"cay resume SANDBOX"; the next call wakes a paused sandbox by itself',
 };
 
 export function insteadOfFlag(flag: string): string | undefined {

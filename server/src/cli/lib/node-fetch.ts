@@ -3,9 +3,10 @@
  * every chunk of a body into web streams and back, and gives up after five minutes without an answer. A server may
  * need longer: it pulls an image first, or packs a large memory image.
  */
-import { Agent, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
+import type { Agent, ClientRequest, IncomingMessage } from 'node:http';
 import type { RequestOptions } from 'node:https';
 import { giveBack, lend } from '../../lib/lent-memory.ts';
+import { trusting } from './trusting.ts';
 
 type Body = string | Uint8Array | AsyncIterable<Uint8Array> | null | undefined;
 
@@ -19,23 +20,32 @@ interface Init {
 /** Pieces of an upload are large, so that few of them are enough to keep the connection busy. */
 const BUFFER_BYTES = 4 * 1024 * 1024;
 
+// An `import` of it reads all that it exports, and so loads Node's `fetch` as well.
+const http = process.getBuiltinModule('node:http');
+
 type Make = (url: URL, options: RequestOptions) => ClientRequest;
 let plain: { agent: Agent; make: Make } | undefined;
-let secure: { agent: Agent; make: Make } | undefined;
+/** By the file of the certificate that is trusted. */
+const secure = new Map<string | undefined, { agent: Agent; make: Make }>();
 
 /** Connections are kept: most verbs make several requests. */
-async function maker({ protocol }: URL): Promise<{ agent: Agent; make: Make }> {
+async function maker({ protocol }: URL, certificate?: string): Promise<{ agent: Agent; make: Make }> {
   const options = { keepAlive: true, highWaterMark: BUFFER_BYTES };
-  if (protocol !== 'https:') return (plain ??= { agent: new Agent(options), make: httpRequest });
+  if (protocol !== 'https:') return (plain ??= { agent: new http.Agent(options), make: http.request });
   // Few speak TLS to the server of their machine, and loading it takes long.
   const https = await import('node:https');
-  return (secure ??= { agent: new https.Agent(options), make: https.request });
+  let made = secure.get(certificate);
+  if (!made) {
+    made = { agent: new https.Agent({ ...options, ...trusting(certificate) }), make: https.request };
+    secure.set(certificate, made);
+  }
+  return made;
 }
 
 /** Rejects as `fetch` does: with the cause of a failed connection as `cause`. */
-export async function nodeFetch(address: string, init: Init = {}): Promise<Response> {
+export async function nodeFetch(address: string, init: Init = {}, certificate?: string): Promise<Response> {
   const { method = 'GET', headers = {}, body, signal } = init;
-  const { agent, make } = await maker(new URL(address));
+  const { agent, make } = await maker(new URL(address), certificate);
   for (let attempt = 0; ; attempt++) {
     signal?.throwIfAborted();
     const request = make(new URL(address), {

@@ -46,6 +46,35 @@ export function table(heads: readonly string[], rows: readonly (readonly string[
   return [colour.bold(line(heads)), ...rows.map(line)].map((text) => text.trimEnd()).join('\n');
 }
 
+/** The table in a window: without the columns on the right, and the rows below, that have no room. */
+export function tableWithin(
+  heads: readonly string[],
+  rows: readonly (readonly string[])[],
+  window: { columns: number; rows: number },
+): string {
+  // A line for the heads, one for what is left out, one for the cursor.
+  const shown = rows.slice(0, Math.max(1, window.rows - 3));
+  let most = heads.length;
+  const text = () =>
+    table(
+      heads.slice(0, most),
+      shown.map((row) => row.slice(0, most)),
+    );
+  const isTooWide = () =>
+    text()
+      .split('\n')
+      .some((line) => widthOf(line) > window.columns);
+  while (most > 1 && isTooWide()) most--;
+  const hidden = rows.length - shown.length;
+  const more = [
+    ...(hidden > 0 ? [`${hidden} more ${hidden === 1 ? 'row' : 'rows'}`] : []),
+    ...(heads.length > most ? [heads.slice(most).join(', ')] : []),
+  ];
+  return more.length === 0
+    ? text()
+    : `${text()}\n${colour.dim(`no room for ${more.join(' and ')}`.slice(0, window.columns))}`;
+}
+
 const STATE_COLOURS: Record<string, (text: string) => string> = {
   active: colour.green,
   creating: colour.yellow,

@@ -1,5 +1,5 @@
 import { CayError, type ErrorCode } from '@cay/sdk/client';
-import { errnoOf, errnoText } from './errno-text.ts';
+import { errnoOf, errnoText, systemReason } from '@cay/sdk/system-error';
 
 const CODES: Record<string, ErrorCode> = {
   ENOENT: 'not_found',
@@ -16,7 +16,7 @@ const CODES: Record<string, ErrorCode> = {
 export function pathError(action: string, path: string, cause: unknown, hint?: string): CayError {
   if (cause instanceof CayError) return cause;
   const errno = errnoOf(cause);
-  const why = errno === undefined ? String((cause as Error)?.message ?? cause) : errnoText(errno);
+  const why = errno === undefined ? systemReason(cause) : errnoText(errno);
   return new CayError(CODES[errno ?? ''] ?? 'failed_precondition', `Cannot ${action} "${path}": ${why}`, {
     cause,
     ...(hint !== undefined && { hint }),

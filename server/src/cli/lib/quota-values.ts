@@ -18,11 +18,11 @@ export function parseQuotas(pairs: readonly string[]): SomeQuota {
   }
 }
 
-/** Those that are bounded, with the bound as it would be written. */
-export function quotaRows(quota: Quota): [name: string, value: string][] {
+/** Those that are bounded, with the bound as it would be written, or as `shownText` has it. */
+export function quotaRows(quota: Quota, text = writtenText): [name: string, value: string][] {
   return KEYS.flatMap((key) => {
     const value = quota[key];
-    return value === null ? [] : [[QUOTAS[key][0], textOf(key, value)]];
+    return value === null ? [] : [[QUOTAS[key][0], text(key, value)]];
   });
 }
 
@@ -32,16 +32,22 @@ export function usageRows(usage: ProjectUsage): [name: string, used: string, lim
     const found = usage[key];
     if (!found) return [];
     return [
-      [QUOTAS[key][0], textOf(key, found.used), found.limit === null ? undefined : textOf(key, found.limit)],
+      [
+        QUOTAS[key][0],
+        shownText(key, found.used),
+        found.limit === null ? undefined : shownText(key, found.limit),
+      ],
     ];
   });
 }
 
-function textOf(key: keyof Quota, value: number): string {
-  return QUOTAS[key][1] === parseSize ? sizeText(value) : String(value);
+function writtenText(key: keyof Quota, value: number): string {
+  return isSize(key) ? formatSize(value) : String(value);
 }
 
-/** Shares of a disk are no round numbers. */
-function sizeText(bytes: number): string {
-  return bytes > 0 && bytes % 1024 ** 2 === 0 ? formatSize(bytes) : formatBytes(bytes).replace(' ', '');
+/** For columns, in which shares of a disk stand too: they are no round numbers. */
+export function shownText(key: keyof Quota, value: number): string {
+  return isSize(key) ? formatBytes(value) : String(value);
 }
+
+const isSize = (key: keyof Quota): boolean => QUOTAS[key][1] === parseSize;

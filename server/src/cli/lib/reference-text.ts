@@ -9,6 +9,7 @@ export async function referenceText(): Promise<string> {
     entry: '',
     openBackend: not,
     surveyBackend: not,
+    unwrittenFiles: not,
     asPlatform: not,
     ...cluster,
   });

@@ -19,7 +19,7 @@ interface Removal {
  * Removes what is named, one by one; one that fails does not keep the others from it.
  *
  * The API answers the same whether something was removed or never existed, so that a call can be repeated.
- * Somebody who types a name is told that there is none.
+ * A name that is typed and does not exist is an error.
  */
 export async function removeEach(
   refs: readonly string[],

@@ -116,7 +116,7 @@ export function withSandboxOptions(command: Command): Command {
     )
     .option(
       '--publish <ports>',
-      "a port of the server's machine that leads to a port inside, such as 8080:80; may be repeated",
+      "a port of the server's machine that leads to a port inside, such as 8080:80 or 5353:53/udp; may be repeated",
       (text: string, before: Publish[] | undefined) => [...(before ?? []), parsePublish(text)],
     )
     .addOption(

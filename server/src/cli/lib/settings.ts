@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/client';
-import { errnoOf } from './errno-text.ts';
+import { errnoOf } from '@cay/sdk/system-error';
 import { usageError } from './failure.ts';
 import { pathError } from './path-error.ts';
 import { parseHostPort } from '../../lib/units.ts';
@@ -42,6 +42,8 @@ export function listenOf(text = process.env['CAY_LISTEN'] || DEFAULT_LISTEN): { 
 export interface CliFile {
   url: string;
   key: string;
+  /** The file of the server's certificate, which the command line trusts here. */
+  certificate?: string;
   backend?: string;
   /** The engine that has the sandboxes, so that they can be found again to be removed. */
   docker?: DockerSettings;
@@ -95,6 +97,8 @@ export function readFileOr<T>(path: string): T | undefined {
 export interface Address {
   url: string;
   apiKey: string | undefined;
+  /** A file with the certificate that this machine's own server shows. */
+  certificate?: string;
   /** The server belongs to this machine's data directory, so it may be started. */
   own: boolean;
 }
@@ -105,9 +109,9 @@ export function addressOf(options: CommonOptions): Address {
   const chosen = chosenUrl(options);
   if (chosen !== undefined) {
     requireHttp(chosen);
-    // A key that was made for the server here is not shown to another one.
-    const key = CAY_API_KEY ?? keyFor(chosen, options);
-    return { url: chosen, apiKey: key, own: false };
+    // What was made for the server here is not used for another one.
+    const here = fileOf(chosen, options);
+    return { url: chosen, apiKey: CAY_API_KEY ?? here?.key, ...certificateOf(here), own: false };
   }
   const dataDir = dataDirOf(options);
   const stored = readFileOr<CliFile>(cliFileOf(dataDir));
@@ -117,6 +121,7 @@ export function addressOf(options: CommonOptions): Address {
     url: stored?.url ?? `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
     // With `--data` the key of that directory is meant, whatever another server's is.
     apiKey: (options.data === undefined ? CAY_API_KEY : undefined) ?? stored?.key ?? CAY_API_KEY,
+    ...certificateOf(stored),
     own: true,
   };
 }
@@ -130,16 +135,19 @@ export function isOwnServer(options: CommonOptions): boolean {
   return chosenUrl(options) === undefined;
 }
 
-/** The key of this machine's own server, if that is the server asked for. */
-function keyFor(url: string, options: CommonOptions): string | undefined {
+/** The file of this machine's own server, if that is the server asked for. */
+function fileOf(url: string, options: CommonOptions): CliFile | undefined {
   try {
     const stored = readFileOr<CliFile>(cliFileOf(dataDirOf(options)));
-    return stored?.url === url ? stored.key : undefined;
+    return stored?.url === url ? stored : undefined;
   } catch {
-    // Of another user's data directory no key is needed to ask another server.
+    // Nothing of another user's data directory is needed to ask another server.
     return undefined;
   }
 }
+
+const certificateOf = (file: CliFile | undefined): { certificate?: string } =>
+  file?.certificate === undefined ? {} : { certificate: file.certificate };
 
 function requireHttp(url: string): void {
   if (/^https?:\/\/[^/]/.test(url) && URL.canParse(url)) return;

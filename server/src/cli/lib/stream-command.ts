@@ -15,7 +15,9 @@ import {
   type Signal,
 } from '@cay/sdk/client';
 import { printDenied } from './denied.ts';
+import { detachKeys } from './detach-keys.ts';
 import { reportFailure } from './failure.ts';
+import { rawTerminal, watchKeys } from './raw-terminal.ts';
 import { isLostConnection, reattach } from './reattach.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
@@ -28,8 +30,8 @@ export interface StreamOptions {
   pty: boolean;
   /** What a terminal's command gets when this process gets SIGTERM. Default `hangup`. */
   onTerminate?: 'hangup' | 'detach';
-  /** Called with every chunk of input; `detach` leaves the command running. */
-  intercept?(data: Buffer): 'pass' | 'detach';
+  /** Ctrl-P Ctrl-Q leaves the command running. Without effect where input of a terminal is passed on in lines. */
+  detachable?: boolean;
   /** Takes the output in place of our own. */
   onOutput?(channel: 'stdout' | 'stderr' | 'pty', data: Uint8Array): void;
 }
@@ -106,6 +108,7 @@ export async function streamToEnd(first: Process, options: StreamOptions): Promi
       );
     const input = options.stdin ? passInput(state, options, leave) : undefined;
     if (input) undo.push(input.stop);
+    else if (options.detachable) undo.push(watchKeys(() => leave(0)));
     const reader = watchReaders(kill, undo);
     for (;;) {
       try {
@@ -241,13 +244,16 @@ interface Input {
   stop(): void;
 }
 
-function passInput(state: State, { pty, intercept }: StreamOptions, leave: (code: number) => void): Input {
+function passInput(state: State, { pty, detachable }: StreamOptions, leave: (code: number) => void): Input {
   const { stdin } = process;
+  const keys = detachable && pty ? detachKeys() : undefined;
   let sent = 0;
   let ended = false;
   let eof: NodeJS.Timeout | undefined;
-  const take = (data: Buffer) => {
-    if (intercept?.(data) === 'detach') return leave(0);
+  const take = (chunk: Buffer) => {
+    const { pass: data, detach } = keys?.(chunk) ?? { pass: chunk, detach: false };
+    if (detach) return leave(0);
+    if (data.length === 0) return;
     // Nothing can be sent while the connection is made again, but Ctrl-C gives up.
     if (!state.connected) return pty && data.includes(CTRL_C) ? leave(130) : undefined;
     sent += data.length;
@@ -283,16 +289,4 @@ function passInput(state: State, { pty, intercept }: StreamOptions, leave: (code
       stdin.pause();
     },
   };
-}
-
-/** Every key as it is, also ^C and ^Z. Undone at the latest when this process exits. */
-function rawTerminal(): () => void {
-  const { stdin } = process;
-  stdin.setRawMode(true);
-  const restore = () => {
-    process.off('exit', restore);
-    stdin.setRawMode(false);
-  };
-  process.on('exit', restore);
-  return restore;
 }

@@ -1,11 +1,16 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { bytesOf, connect } from '@cay/sdk/client';
 import { WebSocketServer, type WebSocket } from 'ws';
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import { inCliWords } from './cli-words.ts';
+import { makeCertificate } from './make-certificate.ts';
 import { transportOptions } from './transport.ts';
 
 let server: Server | undefined;
@@ -20,7 +25,8 @@ async function listening(made: Server): Promise<string> {
   return `http://127.0.0.1:${(made.address() as AddressInfo).port}`;
 }
 
-const open = (url: string) => connect({ url, apiKey: 'k', ...transportOptions });
+const open = (url: string, certificate?: string) =>
+  connect({ url, apiKey: 'k', ...transportOptions(certificate) });
 
 describe('the transport', () => {
   it('sends JSON and streams, and reads answers whole or in pieces', async () => {
@@ -168,5 +174,36 @@ describe('the transport', () => {
   it('rejects where there is no WebSocket', async () => {
     const url = await listening(createServer((_, response) => response.writeHead(404).end()));
     await expect(open(url).socket('/')).rejects.toMatchObject({ code: 'unavailable' });
+  });
+});
+
+describe('over TLS', () => {
+  it('trusts the one certificate that the data directory names, and no other', async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'cay-tls-'));
+    onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+    const { certificate, key } = await makeCertificate(join(directory, 'own'), 'box.localhost');
+    const other = await makeCertificate(join(directory, 'other'), 'box.localhost');
+    const made = createSecureServer(
+      { cert: readFileSync(certificate), key: readFileSync(key) },
+      (_, response) => response.end('{"a":1}'),
+    );
+    new WebSocketServer({ server: made }).on('connection', (socket) => {
+      socket.on('message', (data) => socket.send(data));
+    });
+    const url = (await listening(made)).replace('http:', 'https:');
+
+    const transport = open(url, certificate);
+    expect(await transport.json('GET', '/')).toEqual({ a: 1 });
+    const socket = (await transport.socket('/')) as unknown as WebSocket;
+    socket.send('hello');
+    const [data] = (await once(socket, 'message')) as [ArrayBuffer];
+    expect(Buffer.from(data).toString()).toBe('hello');
+    socket.close();
+
+    for (const file of [undefined, other.certificate, join(directory, 'none')])
+      await expect(open(url, file).json('GET', '/')).rejects.toMatchObject({
+        code: 'unavailable',
+        message: expect.stringContaining('its certificate is not trusted') as string,
+      });
   });
 });

@@ -1,6 +1,6 @@
 import { open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { errnoOf } from '@cay/sdk/system-error';
 import { giveBack } from '../../lib/lent-memory.ts';
-import { errnoOf } from './errno-text.ts';
 import { pathError } from './path-error.ts';
 
 interface WriteOptions {

@@ -151,11 +151,12 @@ function requireRoot({ backend }: Settings): void {
 
 /** What the command line needs to find the server, and to find what it made once it is gone. */
 function cliFile(resolved: Resolved, url: string, key: string): CliFile {
-  const { backend } = resolved.settings;
+  const { backend, tlsCert } = resolved.settings;
   const cluster = givenVariables(resolved, 'kubernetes');
   return {
     url,
     key,
+    ...(tlsCert !== undefined && { certificate: tlsCert }),
     backend: backend.join(','),
     ...(backend.includes('docker') && { docker: dockerOf(resolved.settings) }),
     ...(Object.keys(cluster).length > 0 && { variables: cluster }),

@@ -10,8 +10,6 @@ import type { Verb } from '../verb.ts';
 
 type Options = CommonOptions & { offset?: number; interactive?: boolean };
 
-const DETACH_KEYS = Buffer.from([0x10, 0x11]);
-
 export const attachVerb: Verb = (program) => {
   const command = program
     .command('attach')
@@ -21,7 +19,10 @@ export const attachVerb: Verb = (program) => {
     .option('--offset <bytes>', 'begin here in its output', parseCount)
     .option('-i, --interactive', 'pass standard input on; done anyway if the command has a terminal');
   withCommonOptions(command, { json: false })
-    .addHelpText('after', '\nIn a terminal, Ctrl-P Ctrl-Q detaches from the command, which runs on.')
+    .addHelpText(
+      'after',
+      '\nIn a terminal, Ctrl-P Ctrl-Q detaches from the command, which runs on; with -i only if the command has a terminal.',
+    )
     .action(async (ref: string, id: string | undefined, options: Options) => {
       process.exitCode = await attach(ref, id, options).catch((error: unknown) => {
         reportFailure(error);
@@ -40,9 +41,9 @@ async function attach(ref: string, id: string | undefined, options: Options): Pr
     pty: info.pty,
     stdin: info.pty || passesStdin(options.interactive),
     onTerminate: 'detach',
-    intercept: (data) => (info.pty && data.equals(DETACH_KEYS) ? 'detach' : 'pass'),
+    detachable: true,
   });
-  if (!end) note(`\r\ndetached from ${info.id}, which runs on`);
+  if (!end) note(`\ndetached from ${info.id}, which runs on`);
   return exitCode;
 }
 

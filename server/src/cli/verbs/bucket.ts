@@ -1,4 +1,5 @@
 import { Bucket } from '@cay/sdk/client';
+import type { Command } from 'commander';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { usageError } from '../lib/failure.ts';
@@ -7,7 +8,7 @@ import { existsAt, removeEach } from '../lib/remove-each.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge, formatBytes } from '../lib/units.ts';
 import { withServer } from '../lib/with-server.ts';
-import type { Verb } from '../verb.ts';
+import type { Composition, Verb } from '../verb.ts';
 
 interface AddOptions extends CommonOptions {
   accessKeyId: string;
@@ -23,7 +24,18 @@ const NAME = 'its name in the project';
 
 export const bucketVerb: Verb = (program, composition) => {
   const command = program.command('bucket').description('files of sandboxes on S3 servers');
+  addAdd(command, composition);
+  addLs(command);
+  addRm(command);
+  addImport(command);
+  addExport(command);
+  addSign(command);
+  addStatus(command);
+  addSync(command);
+  addDetach(command);
+};
 
+function addAdd(command: Command, composition: Composition): void {
   withCommonOptions(
     command
       .command('add')
@@ -63,7 +75,9 @@ export const bucketVerb: Verb = (program, composition) => {
       if (common.json) return printJson(made.info);
       print(made.name);
     });
+}
 
+function addLs(command: Command): void {
   withCommonOptions(
     command
       .command('ls')
@@ -107,7 +121,9 @@ export const bucketVerb: Verb = (program, composition) => {
       if (more) note('there are more: give a longer prefix');
     },
   );
+}
 
+function addRm(command: Command): void {
   withCommonOptions(
     command
       .command('rm')
@@ -124,7 +140,9 @@ export const bucketVerb: Verb = (program, composition) => {
       remove: (name) => transport.request('DELETE', pathOf(name)),
     });
   });
+}
 
+function addImport(command: Command): void {
   withCommonOptions(
     command
       .command('import')
@@ -138,7 +156,9 @@ export const bucketVerb: Verb = (program, composition) => {
       const bucket = await Bucket.connect(name, openClient(options).options);
       show(await bucket.import(copy), options);
     });
+}
 
+function addExport(command: Command): void {
   withCommonOptions(
     command
       .command('export')
@@ -152,7 +172,9 @@ export const bucketVerb: Verb = (program, composition) => {
       const bucket = await Bucket.connect(name, openClient(options).options);
       show(await bucket.export(copy), options);
     });
+}
 
+function addSign(command: Command): void {
   withCommonOptions(
     command
       .command('sign')
@@ -168,25 +190,32 @@ export const bucketVerb: Verb = (program, composition) => {
     if (common.json) return printJson(signed);
     print(signed.url);
   });
+}
 
+function addStatus(command: Command): void {
   withCommonOptions(
     command
       .command('status')
-      .description('show the copies of buckets that a sandbox has')
+      .description('show the copies of buckets that a sandbox has, and its mounts')
       .argument('<sandbox>', 'its name or its id'),
   ).action(async (ref: string, options: CommonOptions) => {
-    showStates(await Bucket.syncs(ref, openClient(options).options), options);
+    const connection = openClient(options).options;
+    await showStates(await Bucket.syncs(ref, connection), ref, options);
   });
+}
 
+function addSync(command: Command): void {
   withCommonOptions(
     command
       .command('sync')
       .description('write what a sandbox changed to its buckets now')
       .argument('<sandbox>', 'its name or its id'),
   ).action(async (ref: string, options: CommonOptions) => {
-    showStates(await Bucket.sync(ref, openClient(options).options), options);
+    await showStates(await Bucket.sync(ref, openClient(options).options), ref, options);
   });
+}
 
+function addDetach(command: Command): void {
   withCommonOptions(
     command
       .command('detach')
@@ -198,7 +227,7 @@ export const bucketVerb: Verb = (program, composition) => {
     if (options.json) printJson({ sandbox: ref, path });
     else print(path);
   });
-};
+}
 
 function bucketOf(text: string): { name: string; prefix?: string } {
   const [, name, prefix] = /^([^:/]+)(?::(.*?)\/?)?$/.exec(text) ?? [];
@@ -220,8 +249,13 @@ function show(done: Awaited<ReturnType<Bucket['import']>>, options: CommonOption
   if (done.skipped > 0) note(`${done.skipped} were no files, and were left out`);
 }
 
-function showStates(states: Awaited<ReturnType<typeof Bucket.syncs>>, options: CommonOptions): void {
-  if (options.json) return printJson(states);
+async function showStates(
+  states: Awaited<ReturnType<typeof Bucket.syncs>>,
+  ref: string,
+  options: CommonOptions,
+): Promise<void> {
+  const mounts = await Bucket.mounts(ref, openClient(options).options);
+  if (options.json) return printJson([...states, ...mounts]);
   const now = Date.now();
   const rows = states.map(({ bucket, path, direction, files, pending, syncedAtMs, error }) => [
     printable(bucket),
@@ -232,5 +266,15 @@ function showStates(states: Awaited<ReturnType<typeof Bucket.syncs>>, options: C
     syncedAtMs === null ? 'never' : `${formatAge(Math.max(0, now - syncedAtMs))} ago`,
     error === null ? '-' : printable(error),
   ]);
-  print(table(['BUCKET', 'PATH', 'DIRECTION', 'FILES', 'PENDING', 'SYNCED', 'ERROR'], rows));
+  if (rows.length > 0 || mounts.length === 0)
+    print(table(['BUCKET', 'PATH', 'DIRECTION', 'FILES', 'PENDING', 'SYNCED', 'ERROR'], rows));
+  if (mounts.length === 0) return;
+  const mounted = mounts.map(({ bucket, path, readOnly, ended, unwrittenFiles, unwrittenBytes, error }) => [
+    printable(bucket),
+    printable(path),
+    ended ? 'ended' : readOnly ? 'read-only' : 'mounted',
+    unwrittenFiles === 0 ? '-' : `${unwrittenFiles} (${formatBytes(unwrittenBytes)})`,
+    error === null ? '-' : printable(error),
+  ]);
+  print(table(['BUCKET', 'PATH', 'MOUNT', 'UNWRITTEN', 'ERROR'], mounted));
 }

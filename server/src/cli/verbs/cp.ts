@@ -44,6 +44,11 @@ export const cpVerb: Verb = (program) => {
       '\n  cay cp ./project my-box:/home/user/project\n  cay cp my-box:/home/user/result.csv .\n\nSymlinks that would lead out of a copied directory are left out and reported.',
     )
     .action(async (from: string, to: string, options: Options) => {
+      if (from === '-' || to === '-')
+        throw usageError(
+          'Standard input and output cannot be copied',
+          '"cay exec -i SANDBOX -- tee PATH" writes a file from a stream, "cay exec SANDBOX -- cat PATH" reads one',
+        );
       const [source, target] = [parsePlace(from), parsePlace(to)];
       if (source.ref === undefined && target.ref === undefined)
         throw usageError('Neither place is in a sandbox', 'write one as SANDBOX:PATH');

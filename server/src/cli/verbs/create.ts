@@ -1,6 +1,14 @@
-import { ERRORS, Sandbox, type CreateSandboxInput, type SnapshotId } from '@cay/sdk/client';
+import {
+  CayError,
+  ERRORS,
+  Sandbox,
+  isCayError,
+  type CreateSandboxInput,
+  type Problem,
+  type SnapshotId,
+} from '@cay/sdk/client';
+import { inCliWords, withFlag } from '../lib/cli-words.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
-import { isCayError } from '@cay/sdk/client';
 import { withHint } from '../lib/failure.ts';
 import { imageFirst } from '../lib/image-first.ts';
 import { idleOf, msOf, withLifetimeOptions, type LifetimeOptions } from '../lib/lifetime-options.ts';
@@ -105,8 +113,17 @@ async function dryRun(
       ? `${colour.green('would be created')} on ${platform}`
       : `${colour.red('would be refused')}${platform === null ? '' : ` on ${platform}`}`,
   );
-  for (const { code, message, hint, refused } of problems) {
+  for (const problem of problems) {
+    const { code, refused } = problem;
+    const { message, hint } = inWords(problem);
     print(`  ${refused ? colour.red(code) : colour.yellow('ignored')} ${printable(message)}`);
     if (hint !== undefined) print(`    ${colour.cyan('hint:')} ${printable(hint)}`);
   }
+}
+
+function inWords({ code, field = '', message, hint }: Problem): CayError {
+  const details = field.startsWith('limits.') ? { limit: field.slice('limits.'.length) } : {};
+  return inCliWords(
+    new CayError(code, withFlag(message, field), { details, ...(hint !== undefined && { hint }) }),
+  );
 }

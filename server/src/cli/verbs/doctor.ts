@@ -11,6 +11,7 @@ import {
   type SandboxId,
   type SandboxSpec,
 } from '@cay/sdk/client';
+import { systemReason } from '@cay/sdk/system-error';
 import { withoutUnenforceable } from '../../backends/support/check-spec.ts';
 import { resolveSettings } from '../../settings/resolve-settings.ts';
 import type { BackendName } from '../../settings.ts';
@@ -203,7 +204,7 @@ async function tryBackend(
   } finally {
     const ended = onCluster ? backend?.close() : backend?.destroy();
     await ended?.catch((error: unknown) =>
-      add({ what: 'clean-up', state: 'absent', detail: String((error as Error).message) }),
+      add({ what: 'clean-up', state: 'absent', detail: String(systemReason(error)) }),
     );
     await rm(scratch, { recursive: true, force: true }).catch(() => {});
   }
@@ -256,7 +257,7 @@ async function tryRuntime(
     return {
       what: runtime,
       state: 'absent',
-      detail: (error as Error).message,
+      detail: systemReason(error),
       ...(remedy !== undefined && { remedy }),
     };
   } finally {
@@ -275,9 +276,7 @@ async function hibernates(backend: OpenedBackend, id: SandboxId, spec: SandboxSp
     await backend.ensure(id, spec);
     return `hibernated in ${Math.round(asleep - begun)} ms and awake in ${Math.round(performance.now() - asleep)} ms`;
   } catch (error) {
-    return isCayError(error, 'unsupported')
-      ? 'no hibernation'
-      : `hibernation fails: ${(error as Error).message}`;
+    return isCayError(error, 'unsupported') ? 'no hibernation' : `hibernation fails: ${systemReason(error)}`;
   }
 }
 
@@ -307,7 +306,7 @@ async function serverFindings(options: CommonOptions): Promise<Finding[]> {
       {
         what: 'server',
         state: 'missing',
-        detail: (error as Error).message,
+        detail: systemReason(error),
         remedy: 'cay down && cay up --detach',
       },
     ];

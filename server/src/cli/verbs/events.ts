@@ -23,6 +23,7 @@ export const eventsVerb: Verb = (program) => {
   const command = program
     .command('events')
     .description('show what has happened, and who did it')
+    .argument('[sandbox]', 'of this sandbox alone: id, name or beginning of an id')
     .option('-f, --follow', 'go on as it happens; without --tail, --since or --after, only what is new')
     .option(
       '-n, --tail <number>',
@@ -31,15 +32,12 @@ export const eventsVerb: Verb = (program) => {
     )
     .option('--since <time>', 'only since then: 10m ago, or 2026-01-31T12:00:00Z', parseSince)
     .option('--after <id>', 'only what came after this event', parseCount)
-    .option('--sandbox <sandbox>', 'of this sandbox alone: id, name or beginning of an id');
+    .option('--sandbox <sandbox>', 'the same as the argument');
   withCommonOptions(command)
-    .addHelpText(
-      'after',
-      '\n  cay events --since 1h\n  cay events -f --sandbox my-box\n  cay events --tail 20 --json',
-    )
-    .action(async (options: Options) => {
+    .addHelpText('after', '\n  cay events --since 1h\n  cay events -f my-box\n  cay events --tail 20 --json')
+    .action(async (ref: string | undefined, options: Options) => {
       const client = openClient(options);
-      const sandbox = await sandboxOf(client, options.sandbox);
+      const sandbox = await sandboxOf(client, ref ?? options.sandbox);
       const show = options.json ? showJson : showLine;
       let after = await showPast(client, sandbox, options, show);
       while (options.follow) {
@@ -101,9 +99,15 @@ function showJson(event: CayEvent): void {
   print(JSON.stringify(event));
 }
 
+/** A quota that is changed is recorded whole, with every amount that is not bounded. */
+function withoutNulls(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).filter(([, one]) => one !== null));
+}
+
 function showLine({ atMs, type, sandbox, key, actor, outcome, data }: CayEvent): void {
   const fields = Object.entries(data).map(
-    ([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
+    ([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(withoutNulls(value))}`,
   );
   const by = key === null ? 'the server' : `key ${actor ?? key}`;
   const parts = [

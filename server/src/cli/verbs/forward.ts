@@ -1,8 +1,8 @@
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { CayError, type Sandbox } from '@cay/sdk/client';
+import { systemReason } from '@cay/sdk/system-error';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
-import { errnoText } from '../lib/errno-text.ts';
 import { reportFailure, usageError } from '../lib/failure.ts';
 import { print, printJson } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
@@ -58,14 +58,10 @@ async function forward(
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause: NodeJS.ErrnoException) =>
       reject(
-        new CayError(
-          'failed_precondition',
-          `Cannot listen on ${address}:${local}: ${errnoText(cause.code ?? cause.message)}`,
-          {
-            cause,
-            hint: 'choose another local port',
-          },
-        ),
+        new CayError('failed_precondition', `Cannot listen on ${address}:${local}: ${systemReason(cause)}`, {
+          cause,
+          hint: 'choose another local port',
+        }),
       ),
     );
     server.listen(local, address, resolve);

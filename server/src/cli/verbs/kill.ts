@@ -14,7 +14,7 @@ export const killVerb: Verb = (program) => {
     .command('kill')
     .description('send a signal to commands of a sandbox; the sandbox itself goes on')
     .argument('<sandbox>', 'id, name or beginning of an id')
-    .argument('[command-id...]', 'which commands, as "cay ps" shows them')
+    .argument('[command-id...]', 'which commands, as "cay ps" shows them (default: the one that runs)')
     .option('-a, --all', 'every command that runs')
     .option('-s, --signal <name>', 'SIGTERM, TERM or the like', parseSignal, 'SIGKILL' as Signal);
   withCommonOptions(command)

@@ -261,5 +261,16 @@ function described(policy: NetworkPolicy): string[] {
   return [otherwise === 'ask' ? `${base}, else ask` : base, rulesOf(allow), rulesOf(deny)];
 }
 
-const rulesOf = (rules: readonly NetworkRule[]) =>
-  printable(rules.map((rule) => (typeof rule === 'string' ? rule : rule.to)).join(' ')) || '-';
+const rulesOf = (rules: readonly NetworkRule[]) => printable(rules.map(ruleText).join(', ')) || '-';
+
+/** The target, and in brackets its conditions and the secrets that are put on its requests. */
+export function ruleText(rule: NetworkRule): string {
+  if (typeof rule === 'string') return rule;
+  const { to, methods = [], paths = [], headers = {}, put = [] } = rule;
+  const secrets = [put].flat().flatMap((each) => ('secret' in each && each.secret ? [each.secret] : []));
+  const said = [
+    ...[methods, paths, Object.keys(headers)].map((each) => each.join(' ')),
+    secrets.length > 0 ? `secret ${secrets.join(' ')}` : '',
+  ].filter((each) => each !== '');
+  return said.length === 0 ? to : `${to} (${said.join('; ')})`;
+}

@@ -4,7 +4,7 @@ import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, note, print, printJson, printable, table } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
-import { formatPublished, parsePublish } from '../lib/publish-options.ts';
+import { formatPublished, parseHostPort, parsePublish } from '../lib/publish-options.ts';
 import { parsePort } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
 
@@ -47,7 +47,7 @@ export const portVerb: Verb = (program) => {
     .argument('<sandbox>', SANDBOX)
     .argument(
       '<ports>',
-      'the port of the machine and the port inside, such as 8080:80; one number takes a free port of the machine',
+      'the port of the machine and the port inside, such as 8080:80 or 5353:53/udp; one number takes a free port of the machine',
       parsePublish,
     );
   withCommonOptions(publish).action(
@@ -62,12 +62,14 @@ export const portVerb: Verb = (program) => {
     .command('unpublish')
     .description("stop leading a port of the server's machine to a sandbox")
     .argument('<sandbox>', SANDBOX)
-    .argument('<port>', 'the port of the machine', parsePort);
-  withCommonOptions(unpublish).action(async (ref: string, port: number, options: CommonOptions) => {
-    await (await openClient(options).sandbox(ref)).unpublish(port);
-    if (options.json) printJson({ hostPort: port });
-    else print(String(port));
-  });
+    .argument('<port>', 'the port of the machine, such as 8080 or 5353/udp', parseHostPort);
+  withCommonOptions(unpublish).action(
+    async (ref: string, { hostPort, protocol }: ReturnType<typeof parseHostPort>, options: CommonOptions) => {
+      await (await openClient(options).sandbox(ref)).unpublish(hostPort, { protocol });
+      if (options.json) printJson({ hostPort, protocol });
+      else print(protocol === 'udp' ? `${hostPort}/udp` : String(hostPort));
+    },
+  );
 
   const remove = command
     .command('rm')

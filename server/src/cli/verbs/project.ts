@@ -5,7 +5,7 @@ import { withCommonOptions } from '../lib/common-options.ts';
 import { confirm } from '../lib/confirm.ts';
 import { colour, print, printJson, printable, table } from '../lib/output.ts';
 import { projectNamed, projectsOf } from '../lib/projects.ts';
-import { parseQuotas, quotaRows } from '../lib/quota-values.ts';
+import { parseQuotas, quotaRows, shownText } from '../lib/quota-values.ts';
 import { POLICIES } from '../lib/sandbox-options.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge } from '../lib/units.ts';
@@ -37,7 +37,7 @@ export const projectVerb: Verb = (program) => {
 
   const show = command
     .command('show')
-    .description('show a project: its quota, and what of it holds')
+    .description('show a project, and the quotas that hold for it')
     .argument('[project]', 'id or name (default: yours, if there is one alone)');
   withCommonOptions(show).action(async (ref: string | undefined, options: CommonOptions) => {
     const project = await projectNamed(openClient(options), ref);
@@ -45,7 +45,7 @@ export const projectVerb: Verb = (program) => {
     print(`${colour.bold('name'.padEnd(8))} ${printable(project.name)}`);
     print(`${colour.bold('id'.padEnd(8))} ${project.id}`);
     print(`${colour.bold('created'.padEnd(8))} ${formatAge(Date.now() - project.createdAtMs)} ago`);
-    const rows = quotaRows(project.effectiveQuota).map(([what, value]) => [what, value]);
+    const rows = quotaRows(project.effectiveQuota, shownText);
     if (rows.length > 0) print(`\n${table(['QUOTA', 'AT MOST'], rows)}`);
   });
 

@@ -8,7 +8,7 @@ import { note, print, printJson } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import type { Verb } from '../verb.ts';
 
-type Options = CommonOptions & { all?: boolean; yes?: boolean };
+type Options = CommonOptions & { all?: boolean; force?: boolean; yes?: boolean };
 
 const SHOWN = 10;
 
@@ -18,6 +18,7 @@ export const rmVerb: Verb = (program) => {
     .description('remove sandboxes with all that they have')
     .argument('[sandbox...]', 'whole ids or names')
     .option('-a, --all', 'every sandbox of the project; asks first')
+    .option('-f, --force', 'also if what they have changed cannot be written to buckets: that is lost')
     .option('-y, --yes', 'with --all: do not ask');
   withCommonOptions(command)
     .addHelpText('after', '\n  cay rm my-box\n  cay rm --all --yes')
@@ -30,7 +31,7 @@ export const rmVerb: Verb = (program) => {
         wanted,
         options,
         async (sandbox) => {
-          await sandbox.kill();
+          await sandbox.kill({ force: options.force });
           if (options.json) printJson({ id: sandbox.id, name: sandbox.info.name });
           else print(sandbox.info.name ?? sandbox.id);
         },

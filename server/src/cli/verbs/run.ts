@@ -41,7 +41,7 @@ Starts the server in the background if none answers. Exits with the command's ow
   cay run --image python:3.12-slim -- python3 --version`,
     )
     .action(async (argv: string[], options: Options) => {
-      // What is wrong with the flags is told as for every other verb.
+      // Wrong flags are reported as for every other verb.
       sandboxRequest(options);
       if (argv.length === 0 && options.image === undefined)
         throw usageError('"run" needs a command', 'give it after --, as in: cay run -- echo hello');

@@ -1,16 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sandbox, type Stats } from '@cay/sdk/client';
+import { Option } from 'commander';
 import { openClient, type Client } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { chartRow } from '../lib/chart.ts';
-import { print, printJson, table } from '../lib/output.ts';
+import { print, printJson, table, tableWithin } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { formatBytes, parseDuration } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
 
-type Options = CommonOptions & { once?: boolean; interval: number; since?: number };
+type Options = CommonOptions & { once?: boolean; follow?: boolean; interval: number; since?: number };
 
-/** Between the two readings of `--once`. */
+/** Between the two readings of a single answer. */
 const ONCE_MS = 250;
 
 interface Reading {
@@ -23,9 +24,10 @@ interface Reading {
 export const statsVerb: Verb = (program) => {
   const command = program
     .command('stats')
-    .description('show what sandboxes use, live')
+    .description('show what sandboxes use: live in a terminal, once elsewhere')
     .argument('[sandbox...]', 'ids, names or beginnings of ids; every active one if absent')
-    .option('--once', 'one reading, then end')
+    .addOption(new Option('--once', 'one reading, then end').conflicts('follow'))
+    .option('-f, --follow', 'one reading after the other, also without a terminal')
     .option(
       '--since <time>',
       'what it used for so long, such as 1h, also of a sandbox that does not run',
@@ -36,8 +38,9 @@ export const statsVerb: Verb = (program) => {
     const client = openClient(options);
     if (options.since !== undefined) return showHistory(client, refs, options.since, options.json ?? false);
     const live = process.stdout.isTTY && !options.json && !options.once;
+    const once = !live && !options.follow;
     let before = new Map<string, Stats>();
-    if (options.once) {
+    if (once) {
       // The share of a processor needs two readings.
       const first = await readAll(client, refs, before);
       before = new Map(first.map(({ sandbox, stats }) => [sandbox.id, stats]));
@@ -47,8 +50,9 @@ export const statsVerb: Verb = (program) => {
       const readings = await readAll(client, refs, before);
       before = new Map(readings.map(({ sandbox, stats }) => [sandbox.id, stats]));
       if (options.json) show(readings);
-      else print(`${live ? '\u001b[H\u001b[2J' : ''}${text(readings)}`);
-      if (options.once) return;
+      else if (live) redraw(text(readings, windowOf(process.stdout)));
+      else print(text(readings));
+      if (once) return;
       await sleep(options.interval);
     }
   });
@@ -144,7 +148,14 @@ function show(readings: Reading[]): void {
   );
 }
 
-function text(readings: Reading[]): string {
+/** Writes over what is in the window, and clears the rest of it: clearing it first would flicker. */
+function redraw(lines: string): void {
+  print(`\u001b[H${lines.replaceAll('\n', '\u001b[K\n')}\u001b[J`);
+}
+
+const windowOf = ({ columns, rows }: NodeJS.WriteStream) => ({ columns, rows });
+
+function text(readings: Reading[], window = { columns: Infinity, rows: Infinity }): string {
   const rows = readings.map(({ sandbox, stats, cpuPercent }) => [
     sandbox.info.name ?? sandbox.id,
     cpuPercent === null ? '-' : `${cpuPercent.toFixed(0)} %`,
@@ -156,8 +167,9 @@ function text(readings: Reading[]): string {
     `${formatBytes(stats.diskReadBytes)} / ${formatBytes(stats.diskWriteBytes)}`,
     String(stats.oomKills),
   ]);
-  return table(
+  return tableWithin(
     ['SANDBOX', 'CPU', 'CPU TIME', 'MEMORY', 'DISK', 'PIDS', 'NETWORK IN / OUT', 'DISK IN / OUT', 'OOM'],
     rows,
+    window,
   );
 }

@@ -1,4 +1,13 @@
-import { isCayError, type Capabilities, type Health, type SandboxPage, type Version } from '@cay/sdk/client';
+import {
+  CayError,
+  isCayError,
+  type Capabilities,
+  type Health,
+  type SandboxPage,
+  type Version,
+} from '@cay/sdk/client';
+import { isUnreached } from '@cay/sdk/system-error';
+import { inCliWords } from '../lib/cli-words.ts';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, print, printJson, printable } from '../lib/output.ts';
@@ -33,6 +42,14 @@ export const statusVerb: Verb = (program) => {
       version = await openClient(options).transport.json<Version>('GET', '/v1/version');
     } catch (error) {
       if (!isCayError(error, 'unavailable')) throw error;
+      const process = address?.own ? runningServer(dataDir) : undefined;
+      if (process)
+        throw new CayError('unavailable', `The server runs (process ${process.pid}), and does not answer`, {
+          hint: `${inCliWords(error).message}; its log is ${logFileOf(dataDir)}`,
+          cause: error,
+        });
+      // Another failure than no connection is that of a server that is there.
+      if (address && !isUnreached(error.cause)) throw error;
       return notRunning(address, dataDir, options);
     }
     const { url, own } = address;

@@ -14,12 +14,14 @@ export const stopVerb: Verb = (program) => {
       '-t, --time <time>',
       'how long processes have before they are killed (default: 10s)',
       parseDuration,
-    );
-  withCommonOptions(command).action((refs: string[], options: CommonOptions & { time?: number }) =>
-    eachSandbox(refs, options, async (sandbox) => {
-      const info = await sandbox.stop({ graceMs: options.time });
-      if (options.json) printJson(info);
-      else print(info.name ?? info.id);
-    }),
+    )
+    .option('-f, --force', 'also if what it has changed cannot be written to buckets: that is lost');
+  withCommonOptions(command).action(
+    (refs: string[], options: CommonOptions & { force?: boolean; time?: number }) =>
+      eachSandbox(refs, options, async (sandbox) => {
+        const info = await sandbox.stop({ graceMs: options.time, force: options.force });
+        if (options.json) printJson(info);
+        else print(info.name ?? info.id);
+      }),
   );
 };

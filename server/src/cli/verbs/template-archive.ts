@@ -9,10 +9,11 @@ import type { Template, TemplatePage } from '@cay/sdk/protocol';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { withHint } from '../lib/failure.ts';
-import { note, print, printJson } from '../lib/output.ts';
+import { note, print, printable, printJson } from '../lib/output.ts';
 import { pathError } from '../lib/path-error.ts';
 import { showProgress } from '../lib/progress.ts';
 import type { CommonOptions } from '../lib/settings.ts';
+import { secretRules } from '../lib/secret-rules.ts';
 import { counted, writeWhole } from '../lib/write-whole.ts';
 
 interface Header {
@@ -70,17 +71,22 @@ export function addArchives(command: Command): void {
       .option('--name <name>', 'how it will be called (default: as it was)')
       .option('--replace', 'point a template of that name to it')
       .option('--platform <name>', 'which of several backends takes it in (default: the first)')
-      .option(
-        '--trust-memory',
-        'take in processes that this installation has not signed; needs an admin key',
-      ),
+      .option('--trust-memory', 'take in processes that this installation has not signed; needs an admin key')
+      .option('--trust-secrets', 'take in rules that put secrets of the project on requests'),
   ).action(
     async (
       file: string,
-      options: CommonOptions & { name?: string; replace?: boolean; platform?: string; trustMemory?: boolean },
+      options: CommonOptions & {
+        name?: string;
+        replace?: boolean;
+        platform?: string;
+        trustMemory?: boolean;
+        trustSecrets?: boolean;
+      },
     ) => {
       const { transport } = openClient(options);
       const { header, archive } = await openTemplate(file);
+      if (!options.trustSecrets) requireNoSecrets(file, header);
       const progress = showProgress(`${file} →`);
       const snapshot = await transport.json<ImportedSnapshot>('POST', '/v1/snapshots', {
         query: { platform: options.platform, ...(options.trustMemory && { allowForeignMemory: '1' }) },
@@ -109,6 +115,19 @@ export function addArchives(command: Command): void {
         throw withHint(error, 'choose another with --name, or give --replace');
       }
     },
+  );
+}
+
+/** Whoever has written the file could have secrets of the project sent to a host of theirs. */
+function requireNoSecrets(file: string, { template: { network } }: Header): void {
+  const rules = secretRules(network);
+  if (!rules) throw unknown(file);
+  if (rules.length === 0) return;
+  const shown = rules.slice(0, 5).map((rule) => printable(rule.slice(0, 100)));
+  throw new CayError(
+    'failed_precondition',
+    `The network policy in "${file}" puts secrets of the project on requests to ${shown.join(', ')}`,
+    { hint: 'if you trust whoever made it, take it in with --trust-secrets' },
   );
 }
 

@@ -136,6 +136,7 @@ async function run(
     throw new CayError(
       'failed_precondition',
       `The build has failed: ${ended.failure?.message ?? 'for no known reason'}`,
+      { hint: ended.failure?.hint ?? 'what is printed above it says why' },
     );
   if (!options.json) for (const each of ended.names) print(each);
 }
@@ -271,8 +272,7 @@ async function follow({ transport }: Client, id: string, options: BuildOptions):
       if (build) return build;
       if (!log || options.json || log.level === 'debug') continue;
       const text = printable(log.message);
-      const isHeading = /^(?:\[[^\]]*\] |FROM |START |READY )/.test(text) && !text.startsWith('[std');
-      process.stderr.write(`${isHeading ? errorColour.bold(text) : text}\n`);
+      process.stderr.write(`${log.step ? errorColour.bold(text) : text}\n`);
     }
     return await transport.json<TemplateBuild>('GET', path);
   } finally {

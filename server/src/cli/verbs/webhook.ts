@@ -1,6 +1,5 @@
 import type { CreatedWebhook, Delivery, Webhook } from '@cay/sdk/client';
 import { CayError } from '@cay/sdk/client';
-import { errnoText } from '../lib/errno-text.ts';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, note, print, printJson, printable, table } from '../lib/output.ts';
@@ -76,10 +75,8 @@ export const webhookVerb: Verb = (program) => {
   });
 };
 
-/** The server gives the operating system's code where there was no answer. */
 function notTaken({ error = 'no answer' }: Delivery): CayError {
-  const why = /^[A-Z][A-Z_]+$/.test(error) ? errnoText(error) : error;
-  return new CayError('unavailable', `The webhook did not accept the event: ${why}`, {
+  return new CayError('unavailable', `The webhook did not accept the event: ${error}`, {
     hint: 'check its address and what listens there',
   });
 }
@@ -90,7 +87,7 @@ function stateOf({ disabledAtMs, failingSinceMs, attempts, lastError }: Webhook)
     return colour.red(`disabled ${formatAge(Date.now() - disabledAtMs)} ago: ${error}`);
   if (failingSinceMs !== null)
     return colour.yellow(
-      `failing for ${formatAge(Date.now() - failingSinceMs)}, ${attempts} times: ${error}`,
+      `failing for ${formatAge(Date.now() - failingSinceMs)}, ${attempts} ${attempts === 1 ? 'attempt' : 'attempts'}: ${error}`,
     );
   return colour.green('ok');
 }

@@ -10,8 +10,8 @@ import { lstatSync, rmSync, type Stats } from 'node:fs';
 import { chmod, utimes } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { CayError } from '@cay/sdk/client';
+import { errnoOf, errnoText } from '@cay/sdk/system-error';
 import { UnpackSync, type ReadEntry } from 'tar';
-import { errnoOf, errnoText } from '../errno-text.ts';
 
 /** What a sandbox made never runs with the rights of another user here. */
 const PERMISSIONS = 0o777;
