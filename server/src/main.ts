@@ -2,7 +2,6 @@
  * The entry point, and the one place that names the backends there are. Everything is imported
  * when it is needed: a client verb loads neither a server nor a backend.
  */
-import { createHash } from 'node:crypto';
 import type { Backend, Orphan } from './backends/backend.ts';
 import type { Probeable } from './backends/probing/probed-backend.ts';
 import type { ClusterSettings } from './backends/kubernetes/cluster-settings.ts';
@@ -53,8 +52,9 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
     ]);
     const { egress, policy, onError, onSwept } = options;
     const { warmPool } = cluster;
+    const keep = keepIn(options);
     return destroyable(
-      await kubernetesJobBackend({ ...settings, warmPool, egress, policy, onError, onSwept }),
+      await kubernetesJobBackend({ ...settings, warmPool, keep, egress, policy, onError, onSwept }),
     );
   },
   async 'agent-sandbox'(options) {
@@ -68,6 +68,7 @@ const BACKENDS: Record<BackendName, (options: BackendOptions) => Promise<OpenedB
       await agentSandboxBackend({
         ...settings,
         ...poolAndStorage(cluster),
+        keep: keepIn(options),
         egress,
         policy,
         onError,
@@ -85,6 +86,9 @@ interface OnCluster {
   cluster: ClusterSettings;
   settings: KubernetesSettings;
 }
+
+/** Where backends on a cluster keep what the cluster does not. */
+const keepIn = ({ dir, box }: Pick<BackendOptions, 'dir' | 'box'>) => ({ dir: `${dir}/kubernetes`, box });
 
 /** Of a verb that has no flags for them, the settings are those of the environment. */
 async function clusterSettings({
@@ -224,6 +228,10 @@ async function surveyBackend(names: string, options: BackendOptions): Promise<Or
   return found;
 }
 
+async function unwrittenFiles(dir: string) {
+  return (await import('./backends/local/unwritten-files.ts')).unwrittenFiles(dir);
+}
+
 async function surveyOne(name: BackendName, options: BackendOptions): Promise<Orphan[]> {
   if (name === 'local') {
     const { surveyLocal } = await import('./backends/local/open-local.ts');
@@ -240,6 +248,8 @@ async function surveyOne(name: BackendName, options: BackendOptions): Promise<Or
 
 /** Several data directories may share one engine or one cluster. */
 function installationOf(dir: string): string {
+  // Not imported: it would be loaded for every verb.
+  const { createHash } = process.getBuiltinModule('node:crypto');
   return createHash('sha256').update(dir).digest('hex').slice(0, 12);
 }
 
@@ -259,6 +269,7 @@ const exitCode = await runCli(
     openBackend,
     asPlatform,
     surveyBackend,
+    unwrittenFiles,
     clusterBackends: Object.keys(DECLARATIONS),
     declarationsOf,
     toYaml: async (objects) => (await import('./backends/kubernetes/client/yaml.ts')).toYaml(objects),

@@ -10,6 +10,7 @@ import { createServer as createHttpsServer } from 'node:https';
 import { isIP, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import { systemReason } from '@cay/sdk/system-error';
 import { pino, type Logger } from 'pino';
 import { openArchives, type ArchivesOptions } from './open-archives.ts';
 import { acceptHttp2, chooseProtocol, type AcceptedHttp2 } from './api/http/http2/accept-http2.ts';
@@ -153,7 +154,10 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
   try {
     const headersTimeout = options.slowestSender?.headersMs ?? HEADERS_MS;
     // How often slow senders are looked for.
-    const checking = { connectionsCheckingInterval: headersTimeout / 3, shouldUpgradeCallback: isUpgrade };
+    const checking = {
+      connectionsCheckingInterval: Math.ceil(headersTimeout / 3),
+      shouldUpgradeCallback: isUpgrade,
+    };
     const http2 = options.http2 ?? true;
     const server = tls
       ? createHttpsServer({
@@ -355,12 +359,7 @@ function listen(server: Server, host: string, port: number): Promise<void> {
   server.maxHeadersCount = 100;
   return new Promise((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
-      const why =
-        error.code === 'EADDRINUSE'
-          ? 'the port is in use'
-          : error.code === 'EACCES'
-            ? 'permission denied'
-            : (error.code ?? error.message);
+      const why = error.code === 'EADDRINUSE' ? 'the port is in use' : systemReason(error);
       reject(
         new CayError('failed_precondition', `Cannot listen on "${host}:${port}": ${why}`, {
           cause: error,
