@@ -5,7 +5,7 @@ import { runTurn } from './support/run-turn.ts';
 import { targetName, whyNotHere } from './support/why-not-here.ts';
 
 /** How long each campaign attacks each of its targets. The short tier has one target for each campaign. */
-const SECONDS = Number(process.env['CAY_ATTACK_SECONDS'] ?? (whyLater() === undefined ? 5 : 3));
+const SECONDS = Number(process.env['CAY_ATTACK_SECONDS'] ?? (whyLater() === undefined ? 5 : 2));
 const SEED = Number(process.env['CAY_ATTACK_SEED'] ?? Date.now() % 1_000_000);
 
 describe.each(CAMPAIGNS)('the campaign "$name"', (campaign) => {

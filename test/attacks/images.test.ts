@@ -1,4 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import {
@@ -121,6 +123,52 @@ onEachPlatform('images of two tenants', (platform) => {
     expect(ended.some((reply) => reply?.text.includes('pulls under way'))).toBe(true);
     await target.requireAlive();
   });
+
+  it(
+    'one with links in place of what is mounted leads nowhere on the host',
+    { timeout: 300_000 },
+    async () => {
+      const canary = mkdtempSync(join(tmpdir(), 'cay-mount-canary-'));
+      const before = { host: readdirSync('/').toSorted(), changed: statSync(canary).mtimeMs };
+      const base = layerOf([
+        { name: 'bin', type: 'directory' },
+        { name: 'bin/sh', mode: 0o755, content: readFileSync('/bin/busybox') },
+        { name: 'bin/true', type: 'symlink', target: 'sh' },
+      ]);
+      const { id: neighbour } = await target.bob.create();
+      const climb = `${'../'.repeat(40)}${canary.slice(1)}`;
+      const links = ['proc', 'sys', 'dev', 'run', 'tmp', 'usr', 'home', 'etc'].map((at, index) => [
+        { name: at, type: 'symlink' as const, target: index % 2 === 0 ? canary : climb },
+      ]);
+      const below = ['run/cay', 'run/cay-guest', 'dev/pts', 'dev/shm', 'sys/kernel', 'etc/hosts'].map(
+        (at) => [
+          { name: at.split('/')[0]!, type: 'directory' as const },
+          { name: at, type: 'symlink' as const, target: climb },
+        ],
+      );
+      for (const [index, entries] of [...links, ...below].entries()) {
+        registry.serve(`alice/links${index}`, '1', imageOf([base, layerOf(entries)]));
+        const made = await target.alice.call('POST', '/v1/sandboxes', {
+          body: { template: name(`alice/links${index}:1`) },
+        });
+        // It works inside of its own tree, or is refused in clear words.
+        expect([201, 400, 409, 412, 503], `${entries.at(-1)!.name}: ${made.text}`).toContain(made.status);
+        if (made.status === 201) {
+          await target.alice.call('POST', `/v1/sandboxes/${made.json.id}/exec`, {
+            body: {
+              argv: ['sh', '-c', 'echo x > /tmp/x; echo x > /run/x; echo x > /dev/x; true'],
+              user: 'root',
+            },
+          });
+          await target.alice.call('DELETE', `/v1/sandboxes/${made.json.id}`);
+        }
+        expect(readdirSync(canary), entries.at(-1)!.name).toEqual([]);
+      }
+      expect({ host: readdirSync('/').toSorted(), changed: statSync(canary).mtimeMs }).toEqual(before);
+      expect((await target.bob.exec(neighbour, ['true'])).exitCode).toBe(0);
+      rmSync(canary, { recursive: true });
+    },
+  );
 
   it('what one registry has sent spoils nothing of another', { timeout: 120_000 }, async () => {
     const image = bulky('p', 2 * MiB);

@@ -167,6 +167,41 @@ insideEachPlatform('code in a sandbox', (platform) => {
       await requireOthersWell();
     });
 
+    it('leads the file verbs of root, on its own tree, by no link to a file of root', async () => {
+      const { id } = await target.alice.create();
+      const root = (line: string) => target.alice.exec(id, ['sh', '-c', line], { user: 'root' });
+      await root(
+        'mkdir -p /srv/root/sub; echo a > /srv/root/f; echo b > /srv/root/sub/g; chmod -R go-w /srv/root',
+      );
+      const facts = async () =>
+        (await root('ls -lnaR --time-style=+ /srv; cat /srv/root/f /srv/root/sub/g')).stdout;
+      const before = await facts();
+      const loop =
+        'mkdir -p tree; cd tree; end=$(($(date +%s) + 6)); while [ $(date +%s) -lt $end ]; do mkdir -p d/sub; mv d e; ln -s /srv/root d; rm d; mv e d; ln -s /srv/root/f d/f; rm -rf d; done';
+      const swapping = target.alice.exec(id, ['bash', '-c', loop]);
+      let isOver = false;
+      const watching = swapping.finally(() => (isOver = true));
+      const tree = '/home/user/tree';
+      const files = `/v1/sandboxes/${id}/files`;
+      const done = [0, 0, 0];
+      while (!isOver) {
+        const replies = await Promise.all([
+          target.alice.call('POST', `${files}/chown`, {
+            body: { path: tree, owner: 'user', recursive: true, user: 'root' },
+          }),
+          target.alice.call('POST', `${files}/chmod`, {
+            body: { path: tree, mode: 0o777, recursive: true, user: 'root' },
+          }),
+          target.alice.call('DELETE', `${files}?path=${tree}/d&recursive=1&user=root`),
+        ]);
+        for (const [index, { status }] of replies.entries()) if (status === 204) done[index]!++;
+      }
+      await watching;
+      expect(Math.min(...done), done.join()).toBeGreaterThan(0);
+      expect(await facts()).toBe(before);
+      await requireOthersWell();
+    });
+
     it("leads E2B's file verbs by no link to a file of root", async () => {
       const sandbox = await Sandbox.create({
         apiKey: target.alice.key,

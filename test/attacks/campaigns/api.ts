@@ -65,6 +65,8 @@ export const api: Campaign = {
           if ((JSON.stringify(request.body) ?? '').length > LARGE_BODY) return undefined;
           // An answer that has begun can only end early: its status was sent.
           if ((error as Error).message === 'terminated') return undefined;
+          // Bytes that end early have their connection reset, which can overtake the head of the answer.
+          if (answersBytes(operation) && codeOf(error) === 'ECONNRESET') return undefined;
           throw new Error(`${what}: ${String(error)} ${String((error as Error).cause)}`);
         });
         if (!anonymous) side.learn(url + JSON.stringify(request.body ?? ''), other.ids);
@@ -76,6 +78,17 @@ export const api: Campaign = {
     };
   },
 };
+
+function answersBytes(operation: Json): boolean {
+  const answers = Object.values<Json>(operation.responses).flatMap(({ content }) =>
+    Object.keys(content ?? {}),
+  );
+  return answers.some((type) => /octet-stream|tar/.test(type));
+}
+
+function codeOf(error: unknown): string | undefined {
+  return ((error as Error).cause as NodeJS.ErrnoException | undefined)?.code;
+}
 
 interface Side {
   tenant: Tenant;

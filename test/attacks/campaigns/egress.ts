@@ -1,9 +1,10 @@
 /**
  * A guest and its programs that try to get out: lookups and connections with hostile fields, and on each
  * connection a ClientHello, requests of HTTP/1 and HTTP/2, or noise, whole and in pieces; and DNS packets from
- * inside. Nothing is reached but what the operator named, the server does not fail, and the guest goes on
- * answering.
+ * inside, and datagrams in pieces and with wrong lengths. Nothing is reached but what the operator named, the
+ * server does not fail, and the guest goes on answering.
  */
+import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type Server } from 'node:net';
 import { encodeCbor, type CborMap, type CborValue } from '../../../server/src/guest/cbor.ts';
@@ -57,6 +58,9 @@ const ADDRESSES = [
 let allowed: Server;
 let forbidden: Server;
 let forbiddenHits = 0;
+/** On the same ports, over UDP. */
+let datagrams: Socket[] = [];
+const allowing = () => [`127.0.0.1:${portOf(allowed)}`, `udp:127.0.0.1:${portOf(allowed)}`];
 const portOf = (server: Server) => (server.address() as AddressInfo).port;
 
 async function listening(onConnection: () => void): Promise<Server> {
@@ -70,6 +74,18 @@ async function listening(onConnection: () => void): Promise<Server> {
   return server;
 }
 
+/** Counts datagrams to the forbidden port; the allowed one answers each with two. */
+async function datagramsOn(port: number, onDatagram: () => void): Promise<Socket> {
+  const socket = createSocket('udp4');
+  socket.on('message', (_bytes, { port: back, address }) => {
+    onDatagram();
+    for (const answer of ['', 'x'.repeat(1400)]) socket.send(answer, back, address);
+  });
+  socket.bind(port, '127.0.0.1');
+  await once(socket, 'listening');
+  return socket;
+}
+
 export const egress: Campaign = {
   name: 'egress',
   targets: PLATFORMS.map(({ target }) => target),
@@ -77,12 +93,16 @@ export const egress: Campaign = {
     forbiddenHits = 0;
     allowed = await listening(() => {});
     forbidden = await listening(() => forbiddenHits++);
-    const rule = { base: 'public', allow: [`127.0.0.1:${portOf(allowed)}`] };
+    datagrams = [
+      await datagramsOn(portOf(allowed), () => {}),
+      await datagramsOn(portOf(forbidden), () => forbiddenHits++),
+    ];
+    const rule = { base: 'public', allow: allowing() };
     return ['--max-network', JSON.stringify(rule)];
   },
   async open(target, random) {
     const network = {
-      allow: [`127.0.0.1:${portOf(allowed)}`, { to: 'secure.example.org', methods: ['GET'] }],
+      allow: [...allowing(), { to: 'secure.example.org', methods: ['GET'] }],
     };
     const honest = await target.bob.create({ network: 'packages' });
     const { id } = await target.alice.create({ network } as never);
@@ -110,6 +130,7 @@ export const egress: Campaign = {
         link.close();
         allowed.close();
         forbidden.close();
+        for (const socket of datagrams) socket.close();
       },
     };
 
@@ -170,7 +191,9 @@ function stepsOf(random: Random, stream: number): Words[] {
   const request = requestOf(random);
   steps.push([`open ${JSON.stringify(request).slice(0, 120)}`, encoded(FRAME.open, stream, request)]);
   for (let count = random.below(4); count > 0; count--) {
-    const [words, bytes] = random.pick([clientHello, http1, http2, noise])(random);
+    const [words, bytes] = random.pick(
+      request['op'] === 'datagrams' ? [framed, framed, noise] : [clientHello, http1, http2, noise, framed],
+    )(random);
     const pieces = random.chance(0.5) ? [bytes] : cut(bytes, random);
     steps.push([
       `${words} in ${pieces.length}`,
@@ -203,7 +226,9 @@ function requestOf(random: Random): CborMap {
     22,
   ]);
   const request: CborMap = {
-    op: random.chance(0.8) ? 'egress' : random.pick(['lookup', 'exec', '__proto__', '']),
+    op: random.chance(0.8)
+      ? random.pick(['egress', 'egress', 'datagrams'])
+      : random.pick(['lookup', 'exec', '__proto__', '']),
     ...(random.chance(0.7)
       ? { name: random.chance(0.6) ? random.pick(['secure.example.org', 'example.org']) : random.pick(NAMES) }
       : { address: random.chance(0.4) ? '127.0.0.1' : random.pick(ADDRESSES) }),
@@ -310,6 +335,16 @@ function http2(random: Random): [string, Buffer] {
     );
   }
   return ['HTTP/2', Buffer.concat(frames)];
+}
+
+/** Datagrams with their lengths: none, many, too long, and lengths that are wrong. */
+function framed(random: Random): [string, Buffer] {
+  const all = Array.from({ length: random.pick([1, 2, 50, 3000]) }, () => {
+    const length = random.pick([0, 1, 12, 1400]);
+    const said = random.chance(0.97) ? length : random.pick([0, length + 1, 16_384, 16_385, 65_535]);
+    return Buffer.concat([number(2, said), Buffer.alloc(length, random.below(256))]);
+  });
+  return ['datagrams', Buffer.concat(all).subarray(0, 300_000)];
 }
 
 function noise(random: Random): [string, Buffer] {

@@ -49,8 +49,9 @@ export interface TakenLink {
 }
 
 /**
- * Takes the place of the guest of a sandbox, by default of Alice's. On this machine guests dial the server, and so does the
- * liar. In a container of Docker's the server dials a socket inside, and the liar listens there instead.
+ * Takes the place of the guest of a sandbox, by default of Alice's. On this machine guests dial the server,
+ * and so does the liar. In a container of Docker's the server dials a socket inside, and the liar listens
+ * there instead.
  */
 export async function takeLink(
   target: Target,

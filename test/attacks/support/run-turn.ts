@@ -41,7 +41,10 @@ export interface Turn {
   findings: Finding[];
 }
 
-/** Runs cases of one campaign on a new server until the time is up or the server is gone. Rejects if the turn cannot begin. */
+/**
+ * Runs cases of one campaign on a new server until the time is up or the server is gone. Rejects if the turn
+ * cannot begin.
+ */
 export async function runTurn(
   campaign: Campaign,
   on: TargetOptions,

@@ -27,6 +27,8 @@ export interface TargetOptions {
   /** More flags of `cay up`. */
   flags?: readonly string[];
   env?: Record<string, string>;
+  /** A program, with arguments, that becomes the server that it is given as more arguments. */
+  through?: readonly string[];
   /** On Docker: keeps the engine's data on a filesystem of that size that can limit the disk of a container. */
   dockerDiskBytes?: number;
 }
@@ -111,7 +113,7 @@ export async function startTarget(options: TargetOptions): Promise<Target> {
 }
 
 async function startServer(
-  { backend, runtime, flags = [], env = {} }: TargetOptions,
+  { backend, runtime, flags = [], env = {}, through = [] }: TargetOptions,
   docker?: Dockerd,
 ): Promise<Target> {
   const dataDir = await mkdtemp('/tmp/cay-attack-');
@@ -136,7 +138,8 @@ async function startServer(
   ];
   let words = '';
   const launch = (listen: string): ChildProcess => {
-    const launched = spawn(process.execPath, [MAIN, ...args], {
+    const [program, ...rest] = [...through, process.execPath, MAIN, ...args] as [string, ...string[]];
+    const launched = spawn(program, rest, {
       env: { ...all, CAY_LISTEN: listen },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
