@@ -7,7 +7,7 @@ import { sandboxOrchestrator } from '../../sdk/src/compat/orchestrator.ts';
 import { runtime as openRuntime } from '../../sdk/src/compat/runtime.ts';
 import { isCayError } from '@cay/sdk/protocol';
 
-export interface CompatGround extends AsyncDisposable {
+export interface CompatServer extends AsyncDisposable {
   url: string;
   apiKey: string;
 }
@@ -31,12 +31,12 @@ const until = async (holds: () => Promise<boolean>) => {
   }
 };
 
-export function compatSuite(name: string, open: () => Promise<CompatGround>, can: Abilities): void {
+export function compatSuite(name: string, open: () => Promise<CompatServer>, can: Abilities): void {
   describe(`the five systems' words on ${name}`, () => {
-    let ground: CompatGround;
-    beforeAll(async () => void (ground = await open()), 240_000);
-    afterAll(() => ground?.[Symbol.asyncDispose]());
-    const access = () => ({ url: ground.url, apiKey: ground.apiKey });
+    let server: CompatServer;
+    beforeAll(async () => void (server = await open()), 240_000);
+    afterAll(() => server?.[Symbol.asyncDispose]());
+    const access = () => ({ url: server.url, apiKey: server.apiKey });
 
     describe('orchestrator', () => {
       it('claims, streams logs, waits for completion and releases', async () => {

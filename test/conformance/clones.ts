@@ -115,19 +115,17 @@ export function cloneCases(suite: Suite): void {
     async () => {
       const box = await suite.box({ env: { WHO: 'parent' } });
       const snapshot = await suite.snapshot(box.id);
+      const user = suite.strongest;
+      const [path, uid] = user === 'root' ? ['/root/told', 0] : ['/home/user/told', 1000];
       const own = {
         env: { WHO: 'clone' },
         workdir: '/tmp',
-        user: 'root',
-        cmd: [
-          'sh',
-          '-c',
-          'echo $WHO > /root/told; pwd >> /root/told; id -u >> /root/told; echo end >> /root/told',
-        ],
+        user,
+        cmd: ['sh', '-c', `echo $WHO > ${path}; pwd >> ${path}; id -u >> ${path}; echo end >> ${path}`],
       };
       const clone = await suite.clone(snapshot, own);
       const told = async () => {
-        const { data } = await clone.root.read('/root/told');
+        const { data } = await clone.root.read(path);
         let text = '';
         for await (const part of data) text += Buffer.from(part).toString();
         return text;
@@ -138,8 +136,8 @@ export function cloneCases(suite: Suite): void {
           () => false,
         ),
       );
-      expect(await told()).toBe('clone\n/tmp\n0\nend\n');
-      await rejects(box.root.stat('/root/told'), 'not_found');
+      expect(await told()).toBe(`clone\n/tmp\n${uid}\nend\n`);
+      await rejects(box.root.stat(path), 'not_found');
     },
   );
 

@@ -60,8 +60,10 @@ export function tableCases(world: RecordsWorld): void {
       ).rejects.toMatchObject({ code: 'conflict' });
       expect(await records.hostPorts.list(one.id)).toEqual([{ ...given, hostPort: 8080, sandbox: one.id }]);
       expect(await records.hostPorts.count(project)).toBe(2);
-      expect(await records.hostPorts.delete(one.id, 8081)).toBe(false);
-      expect(await records.hostPorts.delete(two.id, 8081)).toBe(true);
+      await records.hostPorts.insert({ ...given, protocol: 'udp', hostPort: 8081, sandbox: one.id });
+      expect(await records.hostPorts.delete(one.id, 'udp', 8081)).toBe(true);
+      expect(await records.hostPorts.delete(one.id, 'tcp', 8081)).toBe(false);
+      expect(await records.hostPorts.delete(two.id, 'tcp', 8081)).toBe(true);
       await records.sandboxes.delete(one.id);
       expect(await records.hostPorts.list()).toEqual([]);
     });

@@ -11,7 +11,7 @@ const MiB = 1024 * 1024;
 export function volumeCases(suite: Suite): void {
   const own = new Set<VolumeId>();
   /** The volumes of the platform that the suite's sandboxes are on. */
-  function keeping(): VolumeKeeping {
+  function platformVolumes(): VolumeKeeping {
     const volumes = suite.ability('volumes');
     const { platform } = suite.spec();
     if (platform === undefined) return volumes;
@@ -36,7 +36,7 @@ export function volumeCases(suite: Suite): void {
 
   async function volume(wish: Partial<Parameters<VolumeKeeping['createVolume']>[1]> = {}): Promise<VolumeId> {
     const id = volumeId();
-    await keeping().createVolume(id, { sizeBytes: null, ...wish });
+    await platformVolumes().createVolume(id, { sizeBytes: null, ...wish });
     return id;
   }
 
@@ -165,14 +165,14 @@ export function volumeCases(suite: Suite): void {
     await box.write('/data/small', Buffer.alloc(MiB, 7));
     // The disk of the sandbox is another.
     await box.write('large', Buffer.alloc(40 * MiB, 7));
-    const { sizeBytes, usedBytes } = await keeping().inspectVolume(id);
+    const { sizeBytes, usedBytes } = await platformVolumes().inspectVolume(id);
     expect(sizeBytes).toBe(32 * MiB);
     if (usedBytes !== null) expect(usedBytes).toBeLessThanOrEqual(33 * MiB);
   });
 
   suite.case('a size that cannot be enforced is refused', ['volumes'], async ({ skip }) => {
     if (suite.capabilities.abilities.volumeSize) skip('it can be enforced here');
-    await rejects(keeping().createVolume(volumeId(), { sizeBytes: 32 * MiB }), 'unsupported');
+    await rejects(platformVolumes().createVolume(volumeId(), { sizeBytes: 32 * MiB }), 'unsupported');
   });
 
   suite.case(
@@ -208,7 +208,7 @@ export function volumeCases(suite: Suite): void {
     const snapshot = await volume({ from: await volume(), readOnly: true });
     await rejects(suite.backend.validate(suite.spec({ mounts: [at(snapshot)] })), 'failed_precondition');
     await rejects(
-      keeping().createVolume(volumeId(), { sizeBytes: null, readOnly: true }),
+      platformVolumes().createVolume(volumeId(), { sizeBytes: null, readOnly: true }),
       'invalid_argument',
     );
   });
@@ -220,34 +220,37 @@ export function volumeCases(suite: Suite): void {
     const further = await volume({ from: clone, readOnly: true });
     const last = await volume({ from: snapshot });
     for (const each of [id, clone, snapshot, further, last]) {
-      await keeping().removeVolume(each);
-      await rejects(keeping().inspectVolume(each), 'not_found');
-      await keeping().removeVolume(each);
+      await platformVolumes().removeVolume(each);
+      await rejects(platformVolumes().inspectVolume(each), 'not_found');
+      await platformVolumes().removeVolume(each);
     }
-    expect(await keeping().listVolumes()).toEqual([]);
+    expect(await platformVolumes().listVolumes()).toEqual([]);
   });
 
   suite.case('one that a sandbox mounts is not removed', ['volumes'], async () => {
     const id = await volume();
     const box = await suite.box({ mounts: [at(id)] });
-    const error = await rejects(keeping().removeVolume(id), 'failed_precondition');
+    const error = await rejects(platformVolumes().removeVolume(id), 'failed_precondition');
     expect(error.details).toMatchObject({ sandboxes: [box.id] });
     await suite.backend.stop(box.id, { graceMs: 500 });
-    await rejects(keeping().removeVolume(id), 'failed_precondition');
+    await rejects(platformVolumes().removeVolume(id), 'failed_precondition');
     await suite.backend.remove(box.id);
-    await keeping().removeVolume(id);
+    await platformVolumes().removeVolume(id);
     await rejects(suite.backend.validate(suite.spec({ mounts: [at(id)] })), 'not_found');
   });
 
   suite.case('the same id in the same way is the same volume', ['volumes'], async () => {
     const id = await volume();
-    const again = await keeping().createVolume(id, { sizeBytes: null });
+    const again = await platformVolumes().createVolume(id, { sizeBytes: null });
     expect(again.id).toBe(id);
-    expect((await keeping().listVolumes()).map((each) => each.id)).toEqual([id]);
+    expect((await platformVolumes().listVolumes()).map((each) => each.id)).toEqual([id]);
     if (suite.capabilities.abilities.volumeSize)
-      await rejects(keeping().createVolume(id, { sizeBytes: 64 * MiB }), 'already_exists');
-    await rejects(keeping().createVolume('vol_no' as VolumeId, { sizeBytes: null }), 'invalid_argument');
-    await rejects(keeping().inspectVolume(newId('vol')), 'not_found');
+      await rejects(platformVolumes().createVolume(id, { sizeBytes: 64 * MiB }), 'already_exists');
+    await rejects(
+      platformVolumes().createVolume('vol_no' as VolumeId, { sizeBytes: null }),
+      'invalid_argument',
+    );
+    await rejects(platformVolumes().inspectVolume(newId('vol')), 'not_found');
   });
 
   suite.case('it travels as a tar archive', ['volumes', 'volumeArchives'], async () => {
@@ -255,7 +258,7 @@ export function volumeCases(suite: Suite): void {
     const box = await suite.box({ mounts: [at(id)] });
     await box.write('/data/dir/note', 'packed');
     await box.files.symlink('/data/link', 'dir/note');
-    const archive = await gather(keeping().exportVolume(id));
+    const archive = await gather(platformVolumes().exportVolume(id));
     const names = execFileSync('tar', ['-t'], { input: archive, encoding: 'utf8' }).trim().split('\n');
     expect(
       names
@@ -264,7 +267,7 @@ export function volumeCases(suite: Suite): void {
         .sort(),
     ).toEqual(['dir', 'dir/note', 'link']);
     const copy = volumeId();
-    await keeping().importVolume(copy, { sizeBytes: null }, pieces(archive));
+    await platformVolumes().importVolume(copy, { sizeBytes: null }, pieces(archive));
     const other = await suite.box({ mounts: [at(copy)] });
     expect(await text(other, '/data/link')).toBe('packed');
     await other.write('/data/dir/note', 'own');
@@ -275,15 +278,18 @@ export function volumeCases(suite: Suite): void {
     const id = await volume();
     const box = await suite.box({ mounts: [at(id)] });
     await box.write('/data/note', 'x'.repeat(5000));
-    const archive = await gather(keeping().exportVolume(id));
-    const before = await keeping().listVolumes();
+    const archive = await gather(platformVolumes().exportVolume(id));
+    const before = await platformVolumes().listVolumes();
     const refused = async (bytes: Uint8Array) =>
-      rejects(keeping().importVolume(volumeId(), { sizeBytes: null }, pieces(bytes)), 'invalid_argument');
+      rejects(
+        platformVolumes().importVolume(volumeId(), { sizeBytes: null }, pieces(bytes)),
+        'invalid_argument',
+      );
     await refused(archive.subarray(0, 2000));
     await refused(Buffer.alloc(4096, 'no archive'));
     const escape = execFileSync('tar', ['-cP', '--transform=s,^.*passwd$,../../../passwd,', '/etc/passwd']);
     await refused(escape);
-    expect(await keeping().listVolumes()).toEqual(before);
+    expect(await platformVolumes().listVolumes()).toEqual(before);
   });
 
   suite.case('a rollback and a clone leave it alone', ['volumes', 'snapshots'], async () => {

@@ -46,4 +46,11 @@ describe('links in the documents', () => {
     }
     expect(all.map(({ path }) => path).filter((path) => !reached.has(path))).toEqual([]);
   });
+
+  it('list every decision in the architecture, in order', () => {
+    const { text } = byPath.get('docs/architecture.md')!;
+    const listed = text.slice(text.indexOf('\n## Decisions\n')).matchAll(/^- \[.+\]\((decisions\/.+)\)$/gm);
+    const there = all.map(({ path }) => path).filter((path) => path.startsWith('docs/decisions/'));
+    expect([...listed].map((match) => `docs/${match[1]}`)).toEqual(there.toSorted());
+  });
 });

@@ -25,7 +25,10 @@ export interface Answer {
   body: string;
 }
 
-export async function e2bGround(runtime: string, options: Partial<ServeOptions> = {}): Promise<E2bPlatform> {
+export async function openE2bPlatform(
+  runtime: string,
+  options: Partial<ServeOptions> = {},
+): Promise<E2bPlatform> {
   const dir = mkdtempSync('/tmp/cay-e2b-');
   // Sandboxes reach their files with ids of their own.
   chmodSync(dir, 0o711);

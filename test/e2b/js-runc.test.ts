@@ -5,7 +5,7 @@ import { whyNoLocal } from '../support/local-platform.ts';
 import { whyLater } from '../support/tier.ts';
 import { commandsSuite } from './commands-suite.ts';
 import { filesSuite } from './files-suite.ts';
-import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
+import { openE2bPlatform, type E2bPlatform } from './e2b-platform.ts';
 import { sandboxesSuite } from './sandboxes-suite.ts';
 
 const why = whyNoLocal();
@@ -25,11 +25,11 @@ function onRunc(version: string, client: typeof newest, reason: string | undefin
 function clientSuite(client: typeof newest): void {
   let platform: E2bPlatform;
   beforeAll(async () => {
-    platform = await e2bGround('runc');
+    platform = await openE2bPlatform('runc');
   });
   afterAll(() => platform[Symbol.asyncDispose]());
   commandsSuite(client, () => platform);
-  filesSuite(client, () => platform, { attributes: true });
+  filesSuite(client, () => platform);
   sandboxesSuite(client, () => platform);
 
   it('does not pretend to keep memory', async () => {

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe } from 'vitest';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { commandsSuite } from './commands-suite.ts';
 import { filesSuite } from './files-suite.ts';
-import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
+import { openE2bPlatform, type E2bPlatform } from './e2b-platform.ts';
 import { memorySuite } from './memory-suite.ts';
 import { sandboxesSuite } from './sandboxes-suite.ts';
 
@@ -19,11 +19,11 @@ describe.skipIf(why).for([
 ] as const)("E2B's JavaScript client %s on gVisor", ([, client, { inside }]) => {
   let platform: E2bPlatform;
   beforeAll(async () => {
-    platform = await e2bGround('runsc');
+    platform = await openE2bPlatform('runsc');
   });
   afterAll(() => platform[Symbol.asyncDispose]());
   if (inside) commandsSuite(client, () => platform);
-  if (inside) filesSuite(client, () => platform, { attributes: false });
+  if (inside) filesSuite(client, () => platform);
   sandboxesSuite(client, () => platform);
   memorySuite(client, () => platform);
 });

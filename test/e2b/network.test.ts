@@ -11,7 +11,7 @@ import {
 } from '../../server/src/egress/testing/test-started-egress.ts';
 import { newAuthority, openAuthority } from '../../server/src/egress/tls/authority.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
-import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
+import { openE2bPlatform, type E2bPlatform } from './e2b-platform.ts';
 
 const why = whyNoLocal();
 const outside = openAuthority(newAuthority());
@@ -39,7 +39,7 @@ describe.skipIf(why !== undefined)(`E2B's network options on runc${why ? ` (skip
     }
     port = (plain.address() as AddressInfo).port;
     secure = (tls.address() as AddressInfo).port;
-    platform = await e2bGround('runc', { egress });
+    platform = await openE2bPlatform('runc', { egress });
   }, 120_000);
   afterAll(async () => {
     for (const server of servers) server.close();

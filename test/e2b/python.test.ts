@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { whyLater } from '../support/tier.ts';
-import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
+import { openE2bPlatform, type E2bPlatform } from './e2b-platform.ts';
 import { pythonPackages } from './python-packages.ts';
 
 const CLIENT = ['e2b==2.63.0', 'e2b-code-interpreter==2.11.5'];
@@ -31,7 +31,7 @@ function pythonClient(runtime: 'runc' | 'runsc', suites: readonly string[]): voi
   let platform: E2bPlatform | undefined;
   beforeAll(async () => {
     client = await pythonPackages(CLIENT);
-    if ('python' in client) platform = await e2bGround(runtime);
+    if ('python' in client) platform = await openE2bPlatform(runtime);
   }, 240_000);
   afterAll(() => platform?.[Symbol.asyncDispose]());
 

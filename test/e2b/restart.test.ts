@@ -1,7 +1,7 @@
 import { Sandbox } from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../support/local-platform.ts';
-import { e2bGround, eventually, type E2bPlatform } from './e2b-platform.ts';
+import { openE2bPlatform, eventually, type E2bPlatform } from './e2b-platform.ts';
 
 const why = whyNoLocal();
 if (why) console.warn(`E2B's client across a restart is not tested: ${why}`);
@@ -9,7 +9,7 @@ if (why) console.warn(`E2B's client across a restart is not tested: ${why}`);
 describe.skipIf(why)("E2B's client across a restart of the server", () => {
   let platform: E2bPlatform;
   beforeAll(async () => {
-    platform = await e2bGround('runc');
+    platform = await openE2bPlatform('runc');
   });
   afterAll(() => platform[Symbol.asyncDispose]());
 

@@ -3,7 +3,7 @@ import * as older from 'e2b-2.45';
 import { afterAll, beforeAll, describe } from 'vitest';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { whyLater } from '../support/tier.ts';
-import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
+import { openE2bPlatform, type E2bPlatform } from './e2b-platform.ts';
 import { templatesSuite } from './templates-suite.ts';
 
 const why = whyNoLocal();
@@ -24,7 +24,7 @@ describe.skipIf(why).for([
 ] as const)("E2B's JavaScript client %s on %s", ([, runtime, client]) => {
   let platform: E2bPlatform;
   beforeAll(async () => {
-    platform = await e2bGround(runtime);
+    platform = await openE2bPlatform(runtime);
   });
   afterAll(() => platform[Symbol.asyncDispose]());
   templatesSuite(client, () => platform, { memory: runtime === 'runsc' });

@@ -62,7 +62,7 @@ function leavesOf(command: Command, path: string[] = []): Leaf[] {
 const leaves = leavesOf(program);
 
 /** What keeps a verb from going on for ever, or from reading this process's standard input. */
-const WITH: Record<string, string[]> = { stats: ['--once'], 'secret set': ['--from-file', '/nope'] };
+const WITH: Record<string, string[]> = { 'secret set': ['--from-file', '/nope'] };
 /** What is asked for wrongly: an unknown flag, nothing at all, names of nothing, and each flag with nonsense. */
 function attempts({ path, command }: Leaf): string[][] {
   const required = command.registeredArguments.filter((argument) => argument.required);

@@ -1,7 +1,7 @@
 /** Code in contexts of a sandbox, through our SDK, on real runtimes. */
 import { Sandbox } from '@cay/sdk';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { e2bGround, type E2bPlatform } from '../e2b/e2b-platform.ts';
+import { openE2bPlatform, type E2bPlatform } from '../e2b/e2b-platform.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
 
 const why = whyNoLocal();
@@ -12,7 +12,7 @@ describe.skipIf(why).for(['runc', 'runsc'] as const)('the code interpreter on %s
   let sandbox: Sandbox;
   const access = () => ({ url: platform.url, apiKey: platform.access.apiKey });
   beforeAll(async () => {
-    platform = await e2bGround(runtime);
+    platform = await openE2bPlatform(runtime);
     sandbox = await Sandbox.create({ env: { OF_SANDBOX: 'everywhere' } }, access());
   });
   afterAll(() => platform[Symbol.asyncDispose]());

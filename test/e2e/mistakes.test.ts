@@ -28,6 +28,8 @@ describe('flags and verbs', () => {
     [['ls', '--lable', 'a=b'], 'did you mean --label?'],
     [['images'], 'cay image ls'],
     [['inspekt'], 'did you mean "cay inspect"?'],
+    [['ls', '--project', 'team-a'], '--all-projects'],
+    [['cp', '-', 'box:file'], 'cay exec -i'],
     [['help', 'nonsense'], '"cay help" lists the verbs'],
     [['bogus'], '"cay help" lists the verbs'],
   ])('cay %j is refused with what to use instead', async (args, hint) => {
@@ -82,7 +84,7 @@ describe('addresses and directories', () => {
   it.each([
     ['127.0.0.1:7070', 'is not the address of a server'],
     ['http://127.0.0.1:40999', 'nothing listens there'],
-    ['http://no-such-name.invalid', 'check the name in --url or CAY_URL'],
+    ['http://no-such-name.invalid', 'check --url or CAY_URL, and the name servers of this machine'],
   ])('--url %s says what is wrong', async (url, why) => {
     const { stderr } = await cay.run('ls', '--url', url);
     expect(stderr).toContain(why);
@@ -164,14 +166,16 @@ describe('projects and quotas', () => {
     expect((await cay.run('ls', '-q')).stdout).toBe('');
     expect((await cay.run('ls', '--all-projects')).stdout).toMatch(/theirs +team-a/);
     expect((await cay.run('ls', '--all-projects', { env })).code).toBe(77);
-    expect((await cay.run('quota', 'show', 'team-a')).stdout).toMatch(/^memory +\S+ +8g +the project$/m);
+    expect((await cay.run('quota', 'show', 'team-a')).stdout).toMatch(
+      /^memory +\S+ \S+ +8\.0 GiB +the project$/m,
+    );
     expect((await cay.run('quota', 'set', 'team-a', 'sandboxes=5')).stdout).toMatch(/^sandboxes +1 +5 /m);
     expect((await cay.run('quota', 'set', 'team-a', 'sandbags=5')).stderr).toContain('sandboxes, cpus');
     expect((await cay.json<Key[]>('key', 'ls')).some(({ name }) => name === 'robot')).toBe(true);
     expect((await cay.run('key', 'ls')).stdout).toMatch(/robot +member +team-a/);
     expect(await cay.run('project', 'rm', 'team-a', '--yes')).toMatchObject({
       code: 65,
-      stderr: said('1 sandboxes'),
+      stderr: said('it still has sandboxes (1)'),
     });
     await cay.run('rm', 'theirs', { env });
     expect((await cay.run('project', 'rm', 'team-a')).code).toBe(64);

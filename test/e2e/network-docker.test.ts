@@ -1,4 +1,6 @@
 /** Named networks and published ports on Docker: the server connects containers that have no network. */
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { Sandbox } from '@cay/sdk';
@@ -11,6 +13,7 @@ import {
 } from '../../server/src/egress/testing/test-started-egress.ts';
 import { guestBinary } from '../../server/src/guest/guest-binary.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
+import { askByUdp, UDP_ECHO } from '../support/udp.ts';
 import { startDockerd, whyNoDockerd, type Dockerd } from '../support/dockerd.ts';
 
 const why = whyNoDockerd();
@@ -64,4 +67,35 @@ describe.skipIf(why !== undefined)(`the network on Docker${why ? ` (skipped: ${w
     await app.update({ networks: [] });
     expect(await get(app)).toBe('');
   });
+
+  it(
+    'leads datagrams to containers, and out of them where a rule allows it',
+    { timeout: 120_000 },
+    async () => {
+      const outside = createSocket('udp4');
+      outside.on('message', (text, { port, address }) =>
+        outside.send(`from outside ${text.toString()}`, port, address),
+      );
+      outside.bind(0, '127.0.0.1');
+      await once(outside, 'listening');
+      const { port } = outside.address();
+      egress.names.set('udp.example.org', ['127.0.0.1']);
+      const network = { allow: [`udp:udp.example.org:${port}`] };
+      const sandbox = await Sandbox.create(
+        { limits, network, publish: [{ port: 5353, protocol: 'udp' }], cmd: UDP_ECHO(5353) },
+        access,
+      );
+      const [published] = (await sandbox.ports()).published;
+      expect(await askByUdp(published!.hostPort, 'one')).toBe('echo one');
+      const send = `import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.connect(("udp.example.org", ${port})); s.send(b"hello"); print(s.recv(99).decode(), end="")`;
+      expect(await sandbox.exec(['python3', '-c', send])).toMatchObject({ stdout: 'from outside hello' });
+      expect((await sandbox.network.attempts())[0]).toMatchObject({ protocol: 'udp', verdict: 'allowed' });
+      await sandbox.network.set('public');
+      const refused = await sandbox.exec(['python3', '-c', send]);
+      expect(refused.exitCode).not.toBe(0);
+      expect(refused.stderr).toContain('ConnectionRefusedError');
+      outside.close();
+      await sandbox.kill();
+    },
+  );
 });

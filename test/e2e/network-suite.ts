@@ -1,7 +1,11 @@
-/** What programs of a sandbox reach: real programs, a real server, and targets on loopback that stand for the internet. */
+/**
+ * What programs of a sandbox reach: real programs, a real server, and targets on loopback that stand for the
+ * internet.
+ */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
+import { createSocket } from 'node:dgram';
 import { createServer } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -17,12 +21,14 @@ import {
 import { newAuthority, openAuthority } from '../../server/src/egress/tls/authority.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
+import { whyLater } from '../support/tier.ts';
+import { askByUdp, UDP_ECHO } from '../support/udp.ts';
 
-const reason = whyNoLocal();
 /** Whom servers of the internet have their certificates from. */
 const outside = openAuthority(newAuthority());
 
 export function networkSuite(runtime: string): void {
+  const reason = whyNoLocal() ?? (runtime === 'runc' ? undefined : whyLater());
   describe.skipIf(reason !== undefined)(
     `the network on ${runtime}${reason ? ` (skipped: ${reason})` : ''}`,
     () => {
@@ -73,6 +79,7 @@ export function networkSuite(runtime: string): void {
         git('-C', site, ...identity, 'commit', '-m', 'first');
         git('-C', site, 'update-server-info');
         const files = createServer((request, response) => {
+          if (request.method === 'PUT') return void request.pipe(response);
           const path = normalize(new URL(request.url!, 'http://x').pathname);
           try {
             response.end(readFileSync(join(site, path)));
@@ -115,6 +122,9 @@ export function networkSuite(runtime: string): void {
           expect(other.denied).toMatchObject([{ name: 'other.example.org', port: 443 }]);
           await sandbox.network.set('none');
           for (const program of programs) expect((await sandbox.exec(program)).exitCode).not.toBe(0);
+          // Explained here too, and no unknown certificate, at which package managers try again for a minute.
+          await using closed = await Sandbox.create({ runtime, network: 'none' }, access);
+          expect((await closed.exec('curl -sSf -m 10 https://other.example.org/')).stderr).toContain('403');
           expect((await sandbox.network.attempts()).map(({ verdict }) => verdict)).toContain('denied');
           await sandbox.network.allow(rule());
           expect(await sandbox.exec(programs[0]!)).toMatchObject({ exitCode: 0 });
@@ -143,14 +153,17 @@ export function networkSuite(runtime: string): void {
         const api = 'api.example.org';
         const upstream = createSecureServer(
           { SNICallback: (_name, done) => done(null, outside.contextFor(api)) },
-          (request, response) => response.end(`${request.method} as ${String(request.headers['x-from'])}`),
+          (request, response) => {
+            if (request.method === 'PUT') request.pipe(response);
+            else response.end(`${request.method} as ${String(request.headers['x-from'])}`);
+          },
         );
         upstream.listen(0, '127.0.0.1');
         await once(upstream, 'listening');
         const to = `${api}:${(upstream.address() as AddressInfo).port}`;
         egress.names.set(api, ['127.0.0.1']);
         const put = { as: 'header', header: 'x-from', value: 'the server' } as const;
-        const network = { allow: [{ to, methods: ['GET'], put }] };
+        const network = { allow: [{ to, methods: ['GET', 'PUT'], put }] };
         await using sandbox = await Sandbox.create({ runtime, network }, access);
         const python = `import urllib.request as r; print(r.urlopen('https://${to}/').read().decode(), end='')`;
         for (const command of [
@@ -162,6 +175,11 @@ export function networkSuite(runtime: string): void {
             stdout: 'GET as the server',
             stderr: '',
           });
+        await sandbox.network.allow(rule());
+        for (const site of [`https://${to}/`, `${url()}/`]) {
+          const echo = `head -c 30000000 /dev/urandom > sent && curl -sS -T sent ${site} -o got && cmp sent got`;
+          expect(await sandbox.exec(echo)).toMatchObject({ exitCode: 0, stderr: '' });
+        }
         const post = await sandbox.exec(['curl', '-sS', '-f', '-X', 'POST', `https://${to}/`]);
         expect(post).toMatchObject({
           stderr: expect.stringContaining('403'),
@@ -243,6 +261,102 @@ export function networkSuite(runtime: string): void {
           expect((await again.ports()).published).toEqual(published);
           await again.kill();
           await expect(visit()).rejects.toThrow();
+        },
+      );
+
+      it(
+        'a port that is published over UDP leads inside, wakes the sandbox, and outlives the server',
+        { timeout: 120_000 },
+        async () => {
+          const sandbox = await Sandbox.create(
+            {
+              runtime,
+              publish: [{ port: 53, protocol: 'udp' }, { port: 53 }],
+              cmd: UDP_ECHO(53, '127.0.0.1'),
+              user: 'root',
+            },
+            access,
+          );
+          const [udp] = (await sandbox.ports()).published.filter(({ protocol }) => protocol === 'udp');
+          const { hostPort } = udp!;
+          expect(await askByUdp(hostPort, 'one')).toBe('echo one');
+          expect(await askByUdp(hostPort, 'x'.repeat(9000))).toBe(`echo ${'x'.repeat(9000)}`);
+          const many = await Promise.all([...Array(50).keys()].map((n) => askByUdp(hostPort, `client ${n}`)));
+          expect(many).toEqual([...Array(50).keys()].map((n) => `echo client ${n}`));
+          await sandbox.pause({});
+          expect(await askByUdp(hostPort, 'two')).toBe('echo two');
+          // A port of the same number over TCP is another one.
+          const same = await sandbox.publish({ port: 53, hostPort });
+          expect(same).toMatchObject({ hostPort, protocol: 'tcp' });
+          await expect(sandbox.publish({ port: 54, hostPort, protocol: 'udp' })).rejects.toMatchObject({
+            code: 'conflict',
+          });
+          await sandbox.unpublish(hostPort);
+          const [child] = await sandbox.fork(1);
+          expect((await child!.ports()).published).toEqual([]);
+          await child!.kill();
+          await close();
+          expect(await askByUdp(hostPort, 'closed', 1000)).toBe('');
+          await open();
+          expect(await askByUdp(hostPort, 'three')).toBe('echo three');
+          const again = await Sandbox.connect(sandbox.id, access);
+          const before = await again.turn();
+          await again.rollback(before.turn!);
+          await again.stop();
+          await again.start();
+          expect(await askByUdp(hostPort, 'four')).toBe('echo four');
+          await again.unpublish(hostPort, { protocol: 'udp' });
+          expect(await askByUdp(hostPort, 'gone', 1000)).toBe('');
+          await again.kill();
+        },
+      );
+
+      it(
+        'a rule for UDP holds in forks and clones, and after a pause, a rollback and a restart',
+        { timeout: 180_000 },
+        async () => {
+          const outside = createSocket('udp4');
+          outside.on('message', (text, { port: to, address }) =>
+            outside.send(`got ${text.toString()}`, to, address),
+          );
+          outside.bind(0, '127.0.0.1');
+          await once(outside, 'listening');
+          const udp = outside.address().port;
+          const sandbox = await Sandbox.create(
+            { runtime, network: { allow: [`udp:${name}:${udp}`] } },
+            access,
+          );
+          const script = `import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.connect(("${name}", ${udp})); s.send(b"hello"); print(s.recv(99).decode(), end="")`;
+          const sends = async (from: Sandbox, reaches = true) => {
+            const { stdout, stderr } = await from.exec(['python3', '-c', script]);
+            if (reaches) expect(`${stdout}${stderr}`).toBe('got hello');
+            else expect(stderr).toContain('ConnectionRefusedError');
+          };
+          await sends(sandbox);
+          const turn = await sandbox.turn();
+          const snapshot = await sandbox.snapshot({});
+          for (const copy of [
+            ...(await sandbox.fork(1)),
+            await Sandbox.create({ runtime, snapshot: snapshot.id }, access),
+          ]) {
+            await sends(copy);
+            await copy.kill();
+          }
+          await sandbox.pause({ as: runtime === 'runsc' ? 'hibernated' : 'frozen' });
+          await sends(sandbox);
+          await sandbox.rollback(turn.turn!);
+          await sends(sandbox);
+          await close();
+          await open();
+          const again = await Sandbox.connect(sandbox.id, access);
+          await sends(again);
+          await again.network.set({ allow: [rule()] });
+          await sends(again, false);
+          const [child] = await again.fork(1);
+          await sends(child!, false);
+          await child!.kill();
+          await again.kill();
+          outside.close();
         },
       );
 

@@ -1,6 +1,7 @@
 /**
- * Registries on loopback that stand for those of the internet: a PyPI index, an npm registry, an apt repository and
- * git over HTTPS, each with a real package. Each asks for a credential: basic authentication, a bearer token, or both kinds.
+ * Registries on loopback that stand for those of the internet: a PyPI index, an npm registry, an apt repository, a
+ * registry of cargo, a proxy of Go modules and git over HTTPS, each with a real package. Each asks for a credential:
+ * basic authentication, or a token.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -11,6 +12,9 @@ import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { Authority } from '../../server/src/egress/tls/authority.ts';
+import { makeCrate } from './make-crate.ts';
+import { makeDebian } from './make-debian.ts';
+import { makeModule } from './make-module.ts';
 
 export interface Registries extends Disposable {
   /** The port of all of them. */
@@ -24,6 +28,8 @@ export const CREDENTIALS = {
   'pypi.example.org': `Basic ${Buffer.from('robot:value-of-pypi').toString('base64')}`,
   'npm.example.org': 'Bearer value-of-npm',
   'deb.example.org': `Basic ${Buffer.from('robot:value-of-deb').toString('base64')}`,
+  'crates.example.org': 'value-of-crates',
+  'go.example.org': `Basic ${Buffer.from('robot:value-of-go').toString('base64')}`,
   'git.example.org': `Basic ${Buffer.from('x-access-token:value-of-git').toString('base64')}`,
 } as const;
 type Name = keyof typeof CREDENTIALS;
@@ -33,14 +39,22 @@ export async function openRegistries(dir: string, authority: Authority): Promise
   const tarball = makeTarball(dir);
   const repositories = makeRepository(dir);
   const debian = makeDebian(dir);
+  const crate = makeCrate(dir);
+  const module = makeModule(dir);
   const seen = new Map<string, Set<string>>();
   let port = 0;
 
   function answer(name: Name, request: IncomingMessage, response: ServerResponse): void {
     const path = new URL(request.url!, 'https://x').pathname;
     if (name === 'git.example.org') return gitBackend(repositories, request, response);
-    if (name === 'deb.example.org') {
-      const file = debian.get(path);
+    const files: Partial<Record<Name, () => Buffer | undefined>> = {
+      'deb.example.org': () => debian.get(path),
+      'go.example.org': () => module.get(path),
+      'crates.example.org': () => crate(path, `https://crates.example.org:${port}`),
+    };
+    const find = files[name];
+    if (find) {
+      const file = find();
       return void (file ? response.end(file) : response.writeHead(404).end());
     }
     if (name === 'pypi.example.org') {
@@ -115,28 +129,6 @@ function makeTarball(dir: string): Buffer {
   const path = join(dir, 'demo-pkg-1.0.0.tgz');
   execFileSync('tar', ['-czf', path, '-C', join(dir, 'npm-package'), 'package']);
   return readFileSync(path);
-}
-
-/** A flat apt repository, by path: its index, and a package that needs nothing. */
-function makeDebian(dir: string): Map<string, Buffer> {
-  const root = join(dir, 'deb-package');
-  mkdirSync(join(root, 'DEBIAN'), { recursive: true });
-  mkdirSync(join(root, 'opt', 'demo-pkg'), { recursive: true });
-  const control =
-    'Package: demo-pkg\nVersion: 1.0.0\nArchitecture: all\nMaintainer: Test <test@example.org>\nDescription: A package\n';
-  writeFileSync(join(root, 'DEBIAN', 'control'), control);
-  writeFileSync(join(root, 'opt', 'demo-pkg', 'hello'), 'the package of apt\n');
-  const path = join(dir, 'demo-pkg.deb');
-  execFileSync('dpkg-deb', ['--root-owner-group', '-Zgzip', '-b', root, path], { stdio: 'ignore' });
-  const deb = readFileSync(path);
-  const digest = createHash('sha256').update(deb).digest('hex');
-  const index = `${control}Filename: ./demo-pkg.deb\nSize: ${deb.length}\nSHA256: ${digest}\n`;
-  return new Map([
-    ['/./demo-pkg.deb', deb],
-    ['/demo-pkg.deb', deb],
-    ['/./Packages', Buffer.from(index)],
-    ['/Packages', Buffer.from(index)],
-  ]);
 }
 
 /** A bare repository that can be pushed to. Answers the directory that it is in. */

@@ -3,9 +3,12 @@ import { createHash, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Sandbox } from '@cay/sdk';
 import { ended, openCay, printed, type Cay } from '../support/cay.ts';
+import { whyLater } from '../support/tier.ts';
 
 export function runSuite(runtime: string): void {
-  describe(`cay run on ${runtime}`, () => {
+  const reason = runtime === 'runsc' ? undefined : whyLater();
+  const why = reason === undefined ? '' : ` (skipped: ${reason})`;
+  describe.skipIf(reason !== undefined)(`cay run on ${runtime}${why}`, () => {
     let cay: Cay;
     beforeAll(async () => {
       cay = await openCay({ CAY_RUNTIME: runtime });

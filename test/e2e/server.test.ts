@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { readFile, rm, stat } from 'node:fs/promises';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { isAlive } from '../../server/src/lib/proc.ts';
@@ -151,7 +152,59 @@ describe('the server', () => {
   });
 });
 
+/** Resets at once, floods and resets, ends its side and reads on, or answers, as the first byte asks. */
+const HOSTILE = `
+import socket, socketserver, struct
+class Handler(socketserver.BaseRequestHandler):
+    def handle(self):
+        reset = lambda: self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+        want = self.request.recv(1)
+        if want == b'r': reset()
+        elif want == b'f':
+            try:
+                for _ in range(2000): self.request.sendall(b'x' * 65536)
+            except OSError: pass
+            reset()
+        elif want == b'h':
+            self.request.shutdown(socket.SHUT_WR)
+            while self.request.recv(65536): pass
+        else: self.request.sendall(b'fine')
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+Server(('127.0.0.1', 8000), Handler).serve_forever()
+`;
+
 describe('cay forward', () => {
+  it('outlives a program inside that resets, floods and half-closes', async () => {
+    await using cay = await openCay({ CAY_RUNTIME: 'runc' });
+    await cay.run('create', '--name', 'odd');
+    await cay.run('exec', '-d', 'odd', '--', 'python3', '-c', HOSTILE);
+    const forward = cay.start('forward', 'odd', '0:8000');
+    const end = ended(forward);
+    const port = Number(/127\.0\.0\.1:(\d+) leads to/.exec(await printed(forward, 'leads to'))![1]);
+    const ask = (what: string, reads = true) =>
+      new Promise<string>((resolve) => {
+        const socket = connect(port, '127.0.0.1', () => socket.write(what));
+        let text = '';
+        socket.on('error', () => {}).on('close', () => resolve(text.slice(0, 4)));
+        if (reads) socket.on('data', (data: Buffer) => (text = (text + data.toString()).slice(0, 4)));
+        else setTimeout(() => socket.destroy(), 3000);
+        if (what === 'h') socket.on('end', () => socket.end('y'.repeat(1_000_000)));
+      });
+    await expect.poll(() => ask('a'), { timeout: 10_000 }).toBe('fine');
+    const unread = Array.from({ length: 5 }, () => ask('f', false));
+    await Promise.all(['r', 'h', 'r', 'f', 'h'].map((what) => ask(what)));
+    const rss = async () =>
+      Number(/VmRSS:\s+(\d+)/.exec(await readFile(`/proc/${forward.pid}/status`, 'latin1'))![1]) / 1024;
+    expect(await rss()).toBeLessThan(400);
+    expect(await ask('a')).toBe('fine');
+    await Promise.all(unread);
+    expect(await ask('a')).toBe('fine');
+    forward.kill('SIGINT');
+    expect((await end).code).toBe(0);
+  });
+
   it.each(['runc', 'runsc'])('leads to a port inside on %s', async (runtime) => {
     await using cay = await openCay({ CAY_RUNTIME: runtime });
     await cay.run('create', '--name', 'web');

@@ -107,6 +107,29 @@ describe.each(['runc', 'runsc'])('cay shell on %s', (runtime) => {
     await shows(/^code=7\nicanon\necho$/m);
   });
 
+  it.each([
+    ['on a terminal', ['-t']],
+    ['without one', []],
+  ])('Ctrl-P Ctrl-Q leaves a command %s running', async (_, flags) => {
+    const loop = 'while :; do echo tick; sleep 0.2; done';
+    const id = (await cay.run('exec', '-d', ...flags, 'term', '--', 'sh', '-c', loop)).stdout.trim();
+    await type('clear', 'Enter');
+    await type(`${LAUNCHER_PATH} attach term ${id}`, 'Enter');
+    await shows(/^tick$/m);
+    await type('C-p');
+    await type('C-q');
+    await shows(new RegExp(`detached from ${id}`));
+    await type('echo code=$?; stty -a | grep -oE -- "-?icanon|-?echo\\b"', 'Enter');
+    await shows(/^code=0\nicanon\necho$/m);
+    expect((await cay.run('ps', '-q', 'term')).stdout).toContain(id);
+    await type('clear', 'Enter');
+    await type(`${LAUNCHER_PATH} attach term ${id}`, 'Enter');
+    await shows(/^tick$/m);
+    await type('C-c');
+    await shows(/^LOCAL> *$/m);
+    expect((await cay.run('ps', '-q', 'term')).stdout).not.toContain(id);
+  });
+
   it('gives the terminal back when the sandbox goes away under it', async () => {
     await type('clear', 'Enter');
     await type(`${LAUNCHER_PATH} shell term`, 'Enter');

@@ -58,7 +58,7 @@ export async function openCay(env: Record<string, string> = {}): Promise<Cay> {
       return JSON.parse(stdout) as T;
     },
     async [Symbol.asyncDispose]() {
-      const { code, stderr } = await cay.run('down', '--destroy', '--yes');
+      const { code, stderr } = await cay.run('down', '--destroy', '--force', '--yes');
       if (code !== 0) throw new Error(`"cay down --destroy" failed: ${stderr}`);
       await rm(dataDir, { recursive: true, force: true });
     },

@@ -48,6 +48,8 @@ export interface DockerdOptions {
   liveRestore?: boolean;
   /** Keeps its data on a btrfs of that many bytes, made for it, whose driver can limit disks. */
   btrfsBytes?: number;
+  /** A bridge that is there already. Without it containers have no network. */
+  bridge?: string;
   /** Further runtimes by name, each a program. */
   runtimes?: Record<string, string>;
 }
@@ -72,7 +74,7 @@ export async function startDockerd(options: DockerdOptions = {}): Promise<Docker
         `--data-root=${directory}/data`,
         `--exec-root=${directory}/exec`,
         `--pidfile=${directory}/pid`,
-        '--bridge=none',
+        `--bridge=${options.bridge ?? 'none'}`,
         '--iptables=false',
         '--ip-forward=false',
         '--shutdown-timeout=2',

@@ -117,11 +117,11 @@ export async function playRound(options: RoundOptions): Promise<RoundResult> {
   const startMs = await installation.start();
   mark();
   const findings = await check(installation.client, model);
-  let leaks = await calmLeaks(installation.engineDir);
+  let leaks = await settledLeaks(installation.engineDir);
   // What could not be taken away on a full disk is for the sweep of every minute.
   if (leaks.length > 0 && strike?.disk) {
     await installation.client.call('POST', '/v1/admin/sweep', { body: {} });
-    leaks = await calmLeaks(installation.engineDir);
+    leaks = await settledLeaks(installation.engineDir);
   }
   findings.push(...leaks.map((leak) => `left over: ${leak}`));
   mark();
@@ -142,7 +142,7 @@ function kindOf(point: string, fault: string, reached: string): string {
 }
 
 /** What is just being made or swept is not left over: only what stays is. */
-async function calmLeaks(engineDir: string): Promise<string[]> {
+async function settledLeaks(engineDir: string): Promise<string[]> {
   let found = await leaks(engineDir);
   for (let tries = 0; tries < 20 && found.length > 0; tries++) {
     await sleep(200);

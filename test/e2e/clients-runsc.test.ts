@@ -1,0 +1,3 @@
+import { clientsSuite } from './clients-suite.ts';
+
+clientsSuite('runsc');
