@@ -9,6 +9,7 @@ import { openCay, type Cay } from '../test/support/cay.ts';
 import { exec, wipe, type Bench } from './bench.ts';
 import { httpClient, type HttpClient } from './http-client.ts';
 import { measure, series } from './measure.ts';
+import { machineTicks, processTicks, TICKS_PER_SECOND } from './processor.ts';
 import { rawClient } from './raw-client.ts';
 
 /** A server that has run for a while has its code compiled. */
@@ -17,7 +18,6 @@ const KEEP_ALIVE_CLIENTS = 16;
 const BUSY_SECONDS = 10;
 const CROWD = 200;
 const CROWD_SECONDS = Number(process.env['CAY_BENCH_SECONDS'] ?? 60);
-const TICKS_PER_SECOND = 100;
 
 export async function benchApi(bench: Bench): Promise<void> {
   console.log(`load of the machine before: ${loadavg()[0]!.toFixed(1)}`);
@@ -161,7 +161,7 @@ async function throughput({ report }: Bench, cay: Cay): Promise<void> {
     what: `exec true, ${KEEP_ALIVE_CLIENTS} clients, 4 sandboxes, runc`,
     value: count / seconds,
     unit: '/s',
-    aim: { value: 1000, better: 'more' },
+    aim: { value: 1800, better: 'more' },
   });
   // What is nearest to a whole core, or the machine itself when it is busy on all of them, is the limit.
   report.add({
@@ -232,12 +232,5 @@ async function crowd({ report }: Bench, cay: Cay): Promise<void> {
 
 /** Ticks that a process, this process and the machine as a whole have been busy for. */
 async function cpu(pid: number): Promise<{ server: number; self: number; machine: number }> {
-  const own = async (id: number | 'self') => {
-    const fields = (await readFile(`/proc/${id}/stat`, 'utf8')).replace(/^.*\) /s, '').split(' ');
-    return Number(fields[11]) + Number(fields[12]);
-  };
-  const machine = (await readFile('/proc/stat', 'utf8')).split('\n')[0]!.split(/ +/).slice(1).map(Number);
-  // User, nice, system, interrupts of both kinds: all but idle, waiting and stolen.
-  const busy = [0, 1, 2, 5, 6].reduce((sum, index) => sum + (machine[index] ?? 0), 0);
-  return { server: await own(pid), self: await own('self'), machine: busy };
+  return { server: await processTicks(pid), self: await processTicks('self'), machine: await machineTicks() };
 }

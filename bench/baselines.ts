@@ -55,8 +55,12 @@ async function dockerBaseline(engine: Dockerd): Promise<Baselines['docker']> {
   };
 }
 
-/** What `runc spec` writes, running `true` on this machine's own /usr. */
-async function writeBundle(dir: string): Promise<void> {
+/** What `runc spec` writes, running a program on this machine's own /usr, in a network namespace if one is given. */
+export async function writeBundle(
+  dir: string,
+  { args = ['/bin/true'], network }: { args?: string[]; network?: string } = {},
+): Promise<void> {
+  await mkdir(dir, { recursive: true });
   await run('runc', ['spec'], { cwd: dir });
   const root = join(dir, 'rootfs');
   for (const name of ['usr', 'proc', 'sys', 'dev', 'tmp', 'etc'])
@@ -65,11 +69,15 @@ async function writeBundle(dir: string): Promise<void> {
   await cp('/etc/ld.so.cache', join(root, 'etc/ld.so.cache'));
   const file = join(dir, 'config.json');
   const config = JSON.parse(await readFile(file, 'utf8')) as {
-    process: { args: string[]; terminal: boolean };
+    process: { args: string[]; terminal: boolean; rlimits: unknown[] };
+    linux: { namespaces: { type: string; path?: string }[] };
     mounts: unknown[];
   };
-  config.process.args = ['/bin/true'];
+  config.process.args = args;
+  config.process.rlimits = [{ type: 'RLIMIT_NOFILE', hard: 8192, soft: 8192 }];
   config.process.terminal = false;
+  for (const one of config.linux.namespaces)
+    if (one.type === 'network' && network !== undefined) one.path = network;
   config.mounts.push({ destination: '/usr', source: '/usr', type: 'bind', options: ['rbind', 'ro'] });
   await writeFile(file, JSON.stringify(config));
 }

@@ -14,11 +14,13 @@ export interface Figure {
   median: number;
   lowest: number;
   highest: number;
+  runs: number;
+  /** What it should be at most, or at least. */
+  aim?: number;
 }
 
 export interface Kept {
   environment: Environment;
-  runs: number;
   figures: Figure[];
 }
 
@@ -56,6 +58,8 @@ export function figuresOf(runs: readonly (readonly Row[])[]): Figure[] {
       median: sorted[Math.floor(sorted.length / 2)]!,
       lowest: sorted[0]!,
       highest: sorted.at(-1)!,
+      runs: sorted.length,
+      ...(row.aim && { aim: row.aim.value }),
     };
   });
 }
@@ -79,8 +83,8 @@ export function compare(kept: Kept, environment: Environment, figures: readonly 
 /** Lines for people. */
 export function comparisonText(kept: Kept, environment: Environment, changes: readonly Change[]): string[] {
   const scope = isSameMachine(kept.environment, environment)
-    ? `compared with ${kept.runs} kept runs`
-    : `compared with ${kept.runs} kept runs of another machine: ratios alone`;
+    ? 'compared with the kept runs'
+    : 'compared with the kept runs of another machine: ratios alone';
   const line = ({ key, unit, before, after, verdict }: Change) =>
     `  ${verdict.padEnd(6)} ${key.padEnd(70)} ${short(before)} → ${short(after)} ${unit}`;
   const ordered = changes.toSorted((a, b) => b.verdict.localeCompare(a.verdict));

@@ -10,12 +10,12 @@ import { join } from 'node:path';
 import { openCay, type Cay } from '../test/support/cay.ts';
 import { RUNTIMES, type Bench } from './bench.ts';
 import { httpClient, type HttpClient } from './http-client.ts';
+import { processTicks, TICKS_PER_SECOND } from './processor.ts';
 
 const SIZE = 1_000_000_000;
 const CHUNK = Buffer.alloc(1_000_000, 0x5a);
 const SMALL_FILES = 2_000;
 const AIMS = { runc: 900, runsc: 500, cp: 400 } as const;
-const TICKS_PER_SECOND = 100;
 
 interface Place {
   cay: Cay;
@@ -90,9 +90,8 @@ async function openPlace(cay: Cay): Promise<Place> {
 
 /** Seconds of the processor that server and sandbox have used so far. */
 async function busy({ pid, client, id }: Place): Promise<{ server: number; sandbox: number }> {
-  const fields = (await readFile(`/proc/${pid}/stat`, 'utf8')).replace(/^.*\) /s, '').split(' ');
   const { cpuUsageMs } = (await client.call('GET', `/v1/sandboxes/${id}/stats`)) as { cpuUsageMs: number };
-  return { server: (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND, sandbox: cpuUsageMs / 1e3 };
+  return { server: (await processTicks(pid)) / TICKS_PER_SECOND, sandbox: cpuUsageMs / 1e3 };
 }
 
 function* large(): Generator<Buffer> {

@@ -19,6 +19,7 @@ export function httpClient(url: string, key: string): HttpClient {
         const headers = {
           authorization: `Bearer ${key}`,
           ...(text !== undefined && { 'content-length': Buffer.byteLength(text) }),
+          ...(typeof body === 'object' && { 'content-type': 'application/json' }),
         };
         const sent = request(url + path, { method, agent, headers }, (answer) => {
           const chunks: Buffer[] = [];

@@ -9,16 +9,18 @@
  * Every run is compared with what is kept, and says what got worse by more than the noise of those runs; with
  * --check it then fails.
  *
- * Sections: exec, create, files, copies, tools, idle, burst, travel, e2b, clients, restart, api, kubernetes.
+ * Sections: exec, create, files, copies, tools, agents, idle, burst, travel, e2b, clients, many, restart,
+ * api, kubernetes, peer.
  * CAY_BENCH_SECONDS shortens the minute that api takes, and the one in which kubernetes counts the requests of an
  * idle sandbox; CAY_BENCH_SANDBOXES says how many restart has, CAY_BENCH_ROUNDS how often e2b does it.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { openLocal } from '../server/src/backends/local/open-local.ts';
+import { benchAgents } from './agents.ts';
 import { benchApi } from './api.ts';
 import { startBaselines } from './baselines.ts';
-import { compare, comparisonText, figuresOf, type Kept } from './compare.ts';
+import { compare, comparisonText, figuresOf, type Figure, type Kept } from './compare.ts';
 import { benchBurst } from './burst.ts';
 import { benchClients } from './clients.ts';
 import { benchCopies } from './copies.ts';
@@ -27,7 +29,10 @@ import { benchE2b } from './e2b.ts';
 import { benchExec } from './exec.ts';
 import { benchFiles } from './files.ts';
 import { benchIdle } from './idle.ts';
+import { keptPage } from './kept-page.ts';
 import { benchKubernetes } from './kubernetes.ts';
+import { benchMany } from './many.ts';
+import { benchPeer } from './peer.ts';
 import { benchRestart } from './restart.ts';
 import { benchTools } from './tools.ts';
 import { benchTravel } from './travel.ts';
@@ -42,18 +47,21 @@ const SECTIONS = {
   files: benchFiles,
   copies: benchCopies,
   tools: benchTools,
+  agents: benchAgents,
   idle: benchIdle,
   burst: benchBurst,
   travel: benchTravel,
   e2b: benchE2b,
   clients: benchClients,
+  many: benchMany,
   restart: benchRestart,
   api: benchApi,
   kubernetes: benchKubernetes,
+  peer: benchPeer,
 } as const;
 
-/** The first run builds a whole cluster: too much for a run of all benchmarks. */
-const ONLY_BY_NAME = ['kubernetes'];
+/** One builds a whole cluster, the other needs a server of somebody else. */
+const ONLY_BY_NAME = ['kubernetes', 'peer'];
 
 const asked = process.argv.slice(2).filter((argument) => !argument.startsWith('-'));
 const unknown = asked.find((name) => !(name in SECTIONS));
@@ -65,6 +73,7 @@ if (unknown !== undefined) {
 }
 
 const KEPT = new URL('kept.json', import.meta.url);
+const KEPT_PAGE = new URL('../docs/reference/benchmarks.md', import.meta.url);
 const runs = Number(process.argv.find((argument) => argument.startsWith('--runs='))?.slice(7) ?? 1);
 if (!Number.isInteger(runs) || runs < 1) {
   console.error('--runs takes a number of at least 1, as in --runs=5');
@@ -127,9 +136,17 @@ if (process.argv.includes('--keep')) {
   // Sections that were not run keep their figures.
   const measured = new Set(figures.map(({ key }) => key));
   const others = (kept?.figures ?? []).filter(({ key }) => !measured.has(key));
-  const keeping: Kept = { environment: machine, runs, figures: [...others, ...figures] };
+  const keeping: Kept = { environment: machine, figures: inOrder([...others, ...figures]) };
   writeFileSync(KEPT, `${JSON.stringify(keeping, null, 2)}\n`);
-  console.log('kept in bench/kept.json');
+  writeFileSync(KEPT_PAGE, keptPage(keeping));
+  console.log('kept in bench/kept.json and docs/reference/benchmarks.md');
+}
+
+/** As the sections are. */
+function inOrder(all: Figure[]): Figure[] {
+  const names = Object.keys(SECTIONS);
+  const place = ({ key }: Figure) => names.indexOf(key.split(':')[0]!);
+  return all.toSorted((a, b) => place(a) - place(b));
 }
 
 function readKept(): Kept | undefined {

@@ -34,7 +34,7 @@ export async function benchTravel({ report, open }: Bench): Promise<void> {
           what: `${verb} of files, ${size}`,
           value,
           unit: 'ms',
-          aim: { value: 25, better: 'less' },
+          aim: { value: verb === 'snapshot' ? 8 : 12, better: 'less' },
         });
       if (size !== '10 MB') await benchChanges({ report, open }, backend, id);
     } finally {
@@ -136,18 +136,23 @@ async function benchMemory({ report, open }: Pick<Bench, 'report' | 'open'>): Pr
       for (const id of [first, ...children]) await backend.remove(id);
       await backend.removeSnapshot(snapshot);
     }
-    report.add({ what: 'fork with 64 MB: capture', value: median(captures), unit: 'ms' });
+    report.add({
+      what: 'fork with 64 MB: capture',
+      value: median(captures),
+      unit: 'ms',
+      aim: { value: 60, better: 'less' },
+    });
     report.add({
       what: 'fork with 64 MB: first exec in the first child',
       value: median(firsts),
       unit: 'ms',
-      aim: { value: 150, better: 'less' },
+      aim: { value: 200, better: 'less' },
     });
     report.add({
       what: 'fork with 64 MB: each of ten children after the capture',
       value: median(each),
       unit: 'ms',
-      aim: { value: 60, better: 'less' },
+      aim: { value: 110, better: 'less' },
     });
 
     const sleeper = await create(backend, { runtime: 'runsc' });
@@ -167,13 +172,13 @@ async function benchMemory({ report, open }: Pick<Bench, 'report' | 'open'>): Pr
       what: 'hibernate with 256 MB',
       value: median(asleep),
       unit: 'ms',
-      aim: { value: 400, better: 'less' },
+      aim: { value: 250, better: 'less' },
     });
     report.add({
       what: 'wake with 256 MB to first exec',
       value: median(awake),
       unit: 'ms',
-      aim: { value: 400, better: 'less' },
+      aim: { value: 220, better: 'less' },
     });
   } finally {
     await wipe(backend);
