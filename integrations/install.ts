@@ -9,6 +9,7 @@ import {
   existsSync,
   mkdirSync,
   readFileSync,
+  readlinkSync,
   rmSync,
   symlinkSync,
   writeFileSync,
@@ -40,5 +41,8 @@ function install(): string {
 
 const link = join(HERE, 'node_modules');
 const target = install();
+// Vitest remembers where it found packages, through the link that is replaced.
+if (!existsSync(link) || readlinkSync(link) !== target)
+  rmSync(join(HERE, '../node_modules/.vitest-cache'), { recursive: true, force: true });
 rmSync(link, { recursive: true, force: true });
 symlinkSync(target, link);
