@@ -10,12 +10,16 @@ import { dirname, join, relative } from 'node:path';
 
 const ROOT = join(import.meta.dirname, '..');
 const OUT = join(ROOT, 'server/dist');
-const SDK: Record<string, string> = {
-  '@cay/sdk': 'index.js',
-  '@cay/sdk/client': 'client.js',
-  '@cay/sdk/protocol': 'protocol/index.js',
-  '@cay/sdk/node': 'node.js',
+const { exports } = JSON.parse(readFileSync(join(ROOT, 'sdk/package.json'), 'utf8')) as {
+  exports: Record<string, string>;
 };
+/** Entry points of the SDK as the server names them, and the files that they become. */
+const SDK = new Map(
+  Object.entries(exports).map(([name, path]) => [
+    name.replace('.', '@cay/sdk'),
+    path.replace('./src/', '').replace(/\.ts$/, '.js'),
+  ]),
+);
 
 process.removeAllListeners('warning');
 rmSync(OUT, { recursive: true, force: true });
@@ -41,9 +45,9 @@ function javascriptOf(source: string, target: string): string {
   return stripTypeScriptTypes(source)
     .replaceAll(/((?:\bfrom|\bimport|\bURL)\s*\(?\s*')(\.{1,2}\/[^']+)\.ts'/g, "$1$2.js'")
     .replaceAll(
-      /((?:\bfrom|\bimport)\s*\(?\s*')(@cay\/sdk(?:\/\w+)?)'/g,
+      /((?:\bfrom|\bimport)\s*\(?\s*')(@cay\/sdk(?:\/[\w-]+)?)'/g,
       (_, before: string, name: string) => {
-        const path = relative(dirname(target), join(OUT, 'sdk', SDK[name]!));
+        const path = relative(dirname(target), join(OUT, 'sdk', SDK.get(name)!));
         return `${before}${path.startsWith('.') ? path : `./${path}`}'`;
       },
     );

@@ -9,7 +9,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 
-export const LAYERS: Readonly<Record<string, readonly string[]>> = {
+const FOLDERS = {
   lib: [],
   policy: ['lib'],
   // A client of S3 servers.
@@ -52,23 +52,12 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
     'lib',
     '.',
   ],
+} satisfies Record<string, readonly string[]>;
+
+export const LAYERS: Readonly<Record<string, readonly string[]>> = {
+  ...FOLDERS,
   // What stands beside the folders composes them: `main.ts`, `serve.ts`.
-  '.': [
-    'settings',
-    'api',
-    'cli',
-    'control',
-    'backends',
-    'bucket-mounts',
-    'host',
-    'guest',
-    'egress',
-    'records',
-    'storage',
-    's3',
-    'policy',
-    'lib',
-  ],
+  '.': Object.keys(FOLDERS),
 };
 
 interface Family {
@@ -97,6 +86,8 @@ export const CONTRACT_ONLY: Readonly<Record<string, readonly string[]>> = {
 };
 
 const SERVER = 'server/src/';
+/** Words for errors of the operating system, which the SDK needs too. */
+const SYSTEM_ERRORS = '@cay/sdk/system-error';
 const PROTOCOL = 'sdk/src/protocol/';
 const IMPORT = /(?:\bfrom|\bimport\(|\bimport)\s*(['"])([^'"\n]+)\1/g;
 
@@ -124,7 +115,8 @@ function fault(file: string, specifier: string): string | undefined {
     return target.startsWith('sdk/src/') ? undefined : 'the SDK imports nothing of the server';
   if (!file.startsWith(SERVER)) return undefined;
   const layer = layerOf(file);
-  if (target.startsWith('@cay/')) return layer === 'lib' ? 'lib has no word of our domain' : undefined;
+  if (target.startsWith('@cay/'))
+    return layer === 'lib' && target !== SYSTEM_ERRORS ? 'lib has no word of our domain' : undefined;
   if (!target.startsWith(SERVER)) return undefined;
   const other = layerOf(target);
   if (layer !== other && !LAYERS[layer]?.includes(other)) return `"${layer}" may not import "${other}"`;
