@@ -8,7 +8,9 @@ import { SecondAttempts } from './test/support/second-attempts.ts';
 const GiB = 1024 ** 3;
 const NOWHERE = ['**/node_modules/**'];
 
-/** They start real sandboxes, engines or databases: they need root, packages of Debian, and the built guest. */
+/**
+ * They start real sandboxes, engines or databases: they need root, packages of Debian, and the built guest.
+ */
 const SYSTEM = [
   'server/src/backends/local/**/*.test.ts',
   'server/src/backends/docker/{docker,docker-egress,docker-travel-faults,pull}.test.ts',
@@ -58,8 +60,8 @@ export default defineConfig({
     // Suites wait for processes and timeouts as much as they compute.
     maxWorkers: Number(process.env['CAY_TEST_WORKERS'] ?? 4),
     sequence: { sequencer: LongFirst },
-    // In CI one failure of real kernels and engines stops everybody. A second attempt is never hidden: the run
-    // ends with the list of them.
+    // In CI one failure of real kernels and engines stops everybody. A second attempt is never hidden: the
+    // run ends with the list of them.
     retry: process.env['CI'] ? 1 : 0,
     reporters: ['default', new SecondAttempts(), new LaterTier()],
     testTimeout: 30_000,

@@ -1,6 +1,6 @@
 /**
- * What agents add to a command: MCP beside the same call of the API, and code in an interpreter beside Jupyter's
- * kernel on the machine itself.
+ * What agents add to a command: MCP beside the same call of the API, and code in an interpreter beside
+ * Jupyter's kernel on the machine itself.
  */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';

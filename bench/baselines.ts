@@ -55,7 +55,10 @@ async function dockerBaseline(engine: Dockerd): Promise<Baselines['docker']> {
   };
 }
 
-/** What `runc spec` writes, running a program on this machine's own /usr, in a network namespace if one is given. */
+/**
+ * What `runc spec` writes, running a program on this machine's own /usr, in a network namespace if one is
+ * given.
+ */
 export async function writeBundle(
   dir: string,
   { args = ['/bin/true'], network }: { args?: string[]; network?: string } = {},

@@ -1,6 +1,7 @@
 /**
- * Large copies as users make them: through the API and by `cay cp`, with the server as a process of its own. What
- * server and sandbox need of the processor is reported beside it: it swings less with the load than the rate.
+ * Large copies as users make them: through the API and by `cay cp`, with the server as a process of its own.
+ * What server and sandbox need of the processor is reported beside it: it swings less with the load than the
+ * rate.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { once } from 'node:events';

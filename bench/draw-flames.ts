@@ -1,4 +1,7 @@
-/** A flame graph as SVG: callers below, callees above, as wide as the share of samples. Hovering tells the name. */
+/**
+ * A flame graph as SVG: callers below, callees above, as wide as the share of samples. Hovering tells the
+ * name.
+ */
 import type { Stacks } from './fold-stacks.ts';
 
 const WIDTH = 1200;

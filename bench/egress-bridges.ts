@@ -1,4 +1,7 @@
-/** What the connections of sandboxes are compared with: a Docker bridge, and gVisor's own netstack on a network card. */
+/**
+ * What the connections of sandboxes are compared with: a Docker bridge, and gVisor's own netstack on a
+ * network card.
+ */
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,9 +1,9 @@
 /**
- * What programs in sandboxes get of the network, beside the machine's own loopback, a Docker bridge, the sandbox's
- * own loopback and gVisor's own netstack: `node bench/egress-inside.ts runc runsc`. Needs root.
+ * What programs in sandboxes get of the network, beside the machine's own loopback, a Docker bridge, the
+ * sandbox's own loopback and gVisor's own netstack: `node bench/egress-inside.ts runc runsc`. Needs root.
  *
- * MEGABYTES is how much each phase carries, PHASES which there are (down, up, tlsdown, tlsup, small), ROUNDS how
- * often all of it is done, and BRIDGES=no leaves out what is beside.
+ * MEGABYTES is how much each phase carries, PHASES which there are (down, up, tlsdown, tlsup, small), ROUNDS
+ * how often all of it is done, and BRIDGES=no leaves out what is beside.
  */
 import { execFile } from 'node:child_process';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';

@@ -8,8 +8,8 @@ import { createInterface } from 'node:readline';
 export const NAME = 'target.example.org';
 
 /**
- * Serves on four ports of an address: bytes without end, bytes that are counted, an echo, and the bytes without end
- * by HTTPS. Prints the ports.
+ * Serves on four ports of an address: bytes without end, bytes that are counted, an echo, and the bytes
+ * without end by HTTPS. Prints the ports.
  */
 export const TARGET = `
 import socket, ssl, sys, threading

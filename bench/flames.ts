@@ -4,9 +4,9 @@
  *     npm run flames                         every path on every runtime, into docs/images/flames
  *     npm run flames -- exec fork:runsc      only these
  *
- * Paths: exec, create (from the warm pool), cold, fork (captured once, then children), restore (hibernate and wake).
- * Needs root and `perf` (Debian's linux-perf). Names of functions of gVisor need a runsc that has them:
- * CAY_RUNSC chooses it. Those of JavaScript come from `node --perf-basic-prof`.
+ * Paths: exec, create (from the warm pool), cold, fork (captured once, then children), restore (hibernate and
+ * wake). Needs root and `perf` (Debian's linux-perf). Names of functions of gVisor need a runsc that has
+ * them: CAY_RUNSC chooses it. Those of JavaScript come from `node --perf-basic-prof`.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -7,8 +7,8 @@ const IDLE = 'swapper';
 const OWN = /^(perf|sleep)$/;
 
 /**
- * Adds one sample of `perf script -F comm,pid,ip,sym`: a line with the thread's name and the process, then a line for
- * each function, the innermost first. What this process does goes by the name `engine`.
+ * Adds one sample of `perf script -F comm,pid,ip,sym`: a line with the thread's name and the process, then a
+ * line for each function, the innermost first. What this process does goes by the name `engine`.
  */
 export function foldStack(lines: readonly string[], engine: number, stacks: Stacks): void {
   const head = /^\s*(.+?)\s+(-?\d+)\s*$/.exec(lines[0] ?? '');

@@ -4,8 +4,8 @@
  *
  *     node bench/images.ts
  *
- * Two images of 8 layers are made from this machine's /usr; they share 6. Needs root, docker, docker-registry,
- * skopeo and umoci.
+ * Two images of 8 layers are made from this machine's /usr; they share 6. Needs root, docker,
+ * docker-registry, skopeo and umoci.
  */
 import { execFile } from 'node:child_process';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';

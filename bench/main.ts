@@ -10,9 +10,9 @@
  * --check it then fails.
  *
  * Sections: exec, create, files, copies, tools, agents, idle, burst, travel, e2b, clients, many, restart,
- * api, kubernetes, peer.
- * CAY_BENCH_SECONDS shortens the minute that api takes, and the one in which kubernetes counts the requests of an
- * idle sandbox; CAY_BENCH_SANDBOXES says how many restart has, CAY_BENCH_ROUNDS how often e2b does it.
+ * api, kubernetes, peer. CAY_BENCH_SECONDS shortens the minute that api takes, and the one in which
+ * kubernetes counts the requests of an idle sandbox; CAY_BENCH_SANDBOXES says how many restart has,
+ * CAY_BENCH_ROUNDS how often e2b does it.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';

@@ -1,6 +1,6 @@
 /**
- * A server with ten sandboxes, and the same server with many that do nothing: whether lists and commands take as
- * long, and what all of them cost the machine.
+ * A server with ten sandboxes, and the same server with many that do nothing: whether lists and commands take
+ * as long, and what all of them cost the machine.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * Cay beside OpenSandbox, a self-hosted server of sandboxes in containers, through one and the same plain client of
- * HTTP. It is no part of Cay, so it is started by hand:
+ * Cay beside OpenSandbox, a self-hosted server of sandboxes in containers, through one and the same plain
+ * client of HTTP. It is no part of Cay, so it is started by hand:
  *
  *     pip install opensandbox-server; dockerd …; docker import … cay/host:1
  *     opensandbox-server --config sandbox.toml      [runtime] type = "docker", and an image with its execd

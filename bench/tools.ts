@@ -1,6 +1,6 @@
 /**
- * Agent tools that need no process, beside a command that does nothing, and `grep` and `glob` beside ripgrep in
- * the same sandbox. CAY_BENCH_RG names the program, where it is not in /usr/bin.
+ * Agent tools that need no process, beside a command that does nothing, and `grep` and `glob` beside ripgrep
+ * in the same sandbox. CAY_BENCH_RG names the program, where it is not in /usr/bin.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import type { CborMap } from '../server/src/guest/cbor.ts';

@@ -1,6 +1,6 @@
 /**
- * Installs the frameworks that the packages here are tested with, once for each lock file, outside the checkout,
- * and links them as `integrations/node_modules`. The root's own install stays quick this way.
+ * Installs the frameworks that the packages here are tested with, once for each lock file, outside the
+ * checkout, and links them as `integrations/node_modules`. The root's own install stays quick this way.
  */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';

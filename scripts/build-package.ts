@@ -40,7 +40,10 @@ function compile(from: string, to: string): void {
   }
 }
 
-/** Specifiers are rewritten in the code without types: a file `.ts` is `.js` here, and the SDK is below `dist`. */
+/**
+ * Specifiers are rewritten in the code without types: a file `.ts` is `.js` here, and the SDK is below
+ * `dist`.
+ */
 function javascriptOf(source: string, target: string): string {
   return stripTypeScriptTypes(source)
     .replaceAll(/((?:\bfrom|\bimport|\bURL)\s*\(?\s*')(\.{1,2}\/[^']+)\.ts'/g, "$1$2.js'")

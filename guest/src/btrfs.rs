@@ -1,5 +1,5 @@
-//! `btrfs-snapshot SUBVOLUME COPY (ro|rw) (LIMIT|-)`: copies a subvolume, limits the copy, and prints its id, from
-//! the host, as root.
+//! `btrfs-snapshot SUBVOLUME COPY (ro|rw) (LIMIT|-)`: copies a subvolume, limits the copy, and prints its id,
+//! from the host, as root.
 //!
 //! The programs of btrfs do the same in three processes that load a dozen libraries each, which takes longer
 //! than the copy.

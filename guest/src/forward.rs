@@ -39,7 +39,8 @@ pub struct Forward {
 pub enum Outcome {
     /// It goes on.
     Open,
-    /// It goes on, and more is read before anything is written: fewer calls of the kernel, where they are dear.
+    /// It goes on, and more is read before anything is written: fewer calls of the kernel, where they are
+    /// dear.
     More,
     /// Both sides are done.
     Done,
@@ -126,7 +127,8 @@ impl Forward {
         self.carried.is_some()
     }
 
-    /// Ends it before its time. A program inside sees a reset, not an end that looks like the end of the data.
+    /// Ends it before its time. A program inside sees a reset, not an end that looks like the end of the
+    /// data.
     pub fn abort(self) {
         if self.carried.is_some() {
             sockets::reset(self.fd);
@@ -170,7 +172,8 @@ impl Forward {
         at == bytes.len()
     }
 
-    /// Several pieces of DATA, in one call of the kernel as far as it takes them: under gVisor calls are dear.
+    /// Several pieces of DATA, in one call of the kernel as far as it takes them: under gVisor calls are
+    /// dear.
     pub fn data_run(&mut self, pieces: &[Cow<'_, [u8]>], connection: &mut Connection) -> bool {
         let mut gone = 0;
         if self.connected && self.queue.is_empty() {
@@ -311,9 +314,9 @@ impl Forward {
     }
 }
 
-/// Whether the kernel is gVisor's, where few long reads take less time than many short ones; elsewhere it is the
-/// other way round. Older versions call themselves 4.4.0, as no distribution's kernel does; a wrong guess costs
-/// little.
+/// Whether the kernel is gVisor's, where few long reads take less time than many short ones; elsewhere it is
+/// the other way round. Older versions call themselves 4.4.0, as no distribution's kernel does; a wrong guess
+/// costs little.
 fn calls_are_dear() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {

@@ -8,11 +8,15 @@
 //!
 //! | request | |
 //! |---|---|
-//! | start | `1`, id, flags (1: no pipes), bytes to keep of each stream, field: directory, count and fields: program and arguments, count and fields: environment, field: standard input |
+//! | start | `1`, id, flags (1: no pipes), bytes to keep of each stream, *what* |
 //! | kill | `2`, id |
 //!
-//! An answer is: id, how it ended (0: exited, 1: by a signal, 2: not started), the code, signal or errno, field:
-//! standard output, field: standard error. The first answer has the id 0 and says that requests can come.
+//! *What* is: field: directory, count and fields: program and arguments, count and fields: environment,
+//! field: standard input.
+//!
+//! An answer is: id, how it ended (0: exited, 1: by a signal, 2: not started), the code, signal or errno,
+//! field: standard output, field: standard error. The first answer has the id 0 and says that requests can
+//! come.
 //!
 //! What was started goes on if this program ends.
 
@@ -155,8 +159,8 @@ fn spawn(request: &Request) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Writes its input and reads its output until both of its streams end, or until it is killed: a process that it
-/// left behind may hold them open.
+/// Writes its input and reads its output until both of its streams end, or until it is killed: a process that
+/// it left behind may hold them open.
 fn collect(child: &mut Child, request: &Request, job: &Job) -> (Vec<u8>, Vec<u8>) {
     let mut outputs: [(Option<OwnedFd>, Vec<u8>); 2] = [
         (child.stdout.take().map(OwnedFd::from), Vec::new()),

@@ -152,8 +152,8 @@ impl Meminfo {
 
     /// Cached files do not count: they are evicted. Files in a tmpfs are listed among them and are not.
     ///
-    /// gVisor shows the memory limit as the total, and more than the total may be in use: nothing is free then,
-    /// and what is anonymous tells how much it is.
+    /// gVisor shows the memory limit as the total, and more than the total may be in use: nothing is free
+    /// then, and what is anonymous tells how much it is.
     fn used(&self) -> u64 {
         let taken = self.total.saturating_sub(self.free);
         taken.saturating_sub(self.cached.saturating_sub(self.shared)).max(self.anonymous)

@@ -115,7 +115,8 @@ impl Poller {
         let _ = self.control(libc::EPOLL_CTL_MOD, fd, token, read, write);
     }
 
-    /// Stops watching: needed where neither reading nor writing is wanted, since hang-ups are always reported.
+    /// Stops watching: needed where neither reading nor writing is wanted, since hang-ups are always
+    /// reported.
     pub fn remove(&self, fd: RawFd) {
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, Token::Poke, false, false);
     }

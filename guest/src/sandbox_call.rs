@@ -1,6 +1,6 @@
-//! `sandbox-call SOCKET REQUEST (read|new):FILE…`: calls the control socket of a gVisor sandbox with open files,
-//! from the host, as root. The server cannot pass descriptors, and spawning the runtime for it takes longer
-//! than the call.
+//! `sandbox-call SOCKET REQUEST (read|new):FILE…`: calls the control socket of a gVisor sandbox with open
+//! files, from the host, as root. The server cannot pass descriptors, and spawning the runtime for it takes
+//! longer than the call.
 //!
 //! The answer goes to standard output. It comes from a process that a sandbox may have taken over, so that
 //! only so much of it is read.

@@ -3,8 +3,8 @@
  *
  *     const agent = new HarnessAgent({ harness, sandbox: createCaySandbox({ ports: [4000] }) });
  *
- * What an agent has to prepare is prepared once for each identity: it becomes a snapshot, and every session is a
- * sandbox of its own that starts from it.
+ * What an agent has to prepare is prepared once for each identity: it becomes a snapshot, and every session
+ * is a sandbox of its own that starts from it.
  */
 import { HarnessSandboxAuthenticationError, type HarnessV1SandboxProvider } from '@ai-sdk/harness';
 

@@ -38,7 +38,9 @@ export function combined(rules: Rules, transformations: readonly NetworkRuleObje
   };
 }
 
-/** Refuses what Cay's rules cannot say exactly: a credential must not go to requests that it is not meant for. */
+/**
+ * Refuses what Cay's rules cannot say exactly: a credential must not go to requests that it is not meant for.
+ */
 export function ruleOf({ host, path, method, queryString, headers }: Match, put: Put[]): NetworkRuleObject {
   if (queryString && queryString.length > 0) throw unsupported(host, 'the query');
   return {

@@ -94,15 +94,17 @@ export class CayNetworkSandboxSession extends CaySandboxSession implements Harne
     await this.#forget(secretsOf(rules));
   };
 
-  /** A host is its ports 80 and 443; `host:5432` is another. Holds at once, and cuts what it does not allow. */
+  /**
+   * A host is its ports 80 and 443; `host:5432` is another. Holds at once, and cuts what it does not allow.
+   */
   setNetworkPolicy = async (policy: HarnessV1NetworkPolicy): Promise<void> => {
     this.#transformations = await this.#known();
     await this.sandbox.network.set(combined(rulesOf(policy), this.#transformations));
   };
 
   /**
-   * Headers that the server puts on requests, outside the sandbox. Each is a stored secret of the project. They
-   * allow nothing: a host that the network policy does not allow is refused.
+   * Headers that the server puts on requests, outside the sandbox. Each is a stored secret of the project.
+   * They allow nothing: a host that the network policy does not allow is refused.
    */
   setRequestTransformations = (transformations: readonly HarnessV1RequestTransformation[]): Promise<void> =>
     this.#transform(transformations, []);

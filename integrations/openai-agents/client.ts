@@ -33,7 +33,10 @@ export interface CaySandboxClientOptions extends SandboxClientOptions, ConnectOp
   env?: Record<string, string>;
   /** Ports that can be resolved. Each has a token in its query. */
   exposedPorts?: number[];
-  /** What the workspace is kept as between runs: its files as a tar, or a snapshot of the sandbox. Default: tar. */
+  /**
+   * What the workspace is kept as between runs: its files as a tar, or a snapshot of the sandbox. Default:
+   * tar.
+   */
   workspacePersistence?: 'tar' | 'snapshot';
   archiveLimits?: SandboxArchiveLimits | null;
 }
@@ -83,7 +86,9 @@ export class CaySandboxClient implements SandboxClient<CaySandboxClientOptions, 
     return session;
   }
 
-  /** The sandbox goes on where it was, also if it was paused or stopped, with its processes if they were kept. */
+  /**
+   * The sandbox goes on where it was, also if it was paused or stopped, with its processes if they were kept.
+   */
   async resume(
     state: CaySessionState,
     { archiveLimits, clientOptions }: SandboxClientResumeOptions<CaySandboxClientOptions> = {},

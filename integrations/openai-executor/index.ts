@@ -5,8 +5,8 @@
  *     serve({ fetch: handle, port: 8080 });
  *
  * When a session needs its environment, the webhook starts or wakes the sandbox of that session and runs the
- * executor, `codex exec-server`, in it. The executor's key is a stored secret of Cay: the program inside has a
- * placeholder, and the server puts the key on its requests to the API.
+ * executor, `codex exec-server`, in it. The executor's key is a stored secret of Cay: the program inside has
+ * a placeholder, and the server puts the key on its requests to the API.
  */
 import {
   isCayError,

@@ -1,4 +1,6 @@
-/** A server whose sandboxes reach one HTTPS target outside, `api.example.org`, which says what it was sent. */
+/**
+ * A server whose sandboxes reach one HTTPS target outside, `api.example.org`, which says what it was sent.
+ */
 import { once } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:https';

@@ -25,7 +25,8 @@ interface CopyOptions extends CallOptions {
 }
 
 /**
- * A place on an S3 server that files of sandboxes come from and go to. Its credentials are secrets of the project.
+ * A place on an S3 server that files of sandboxes come from and go to. Its credentials are secrets of the
+ * project.
  *
  *     await new Secrets().set('s3-key', secretAccessKey);
  *     const data = await Bucket.create({ name: 'data', bucket: 'my-bucket', accessKeyId, secret: 's3-key' });

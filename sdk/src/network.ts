@@ -73,7 +73,8 @@ export class Network {
    * Calls `decide` with each attempt that waits, until the signal is aborted. What it answers is the verdict;
    * `undefined` leaves the attempt to others. It rejects with what `decide` throws.
    *
-   *     await sandbox.network.onAsked(({ rule }) => (rule.endsWith('.example.org:443') ? 'allow' : 'deny'), { signal });
+   *     const decide = ({ rule }) => (rule.endsWith('.example.org:443') ? 'allow' : 'deny');
+   *     await sandbox.network.onAsked(decide, { signal });
    */
   async onAsked(
     decide: (asked: EgressApproval) => Verdict | undefined | Promise<Verdict | undefined>,

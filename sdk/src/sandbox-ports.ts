@@ -21,7 +21,10 @@ export abstract class SandboxPorts extends SandboxCommands {
     return this.call('GET', '/ports', options);
   }
 
-  /** Makes a port of the server's machine lead to a port inside, without a key. It stays while the sandbox exists. */
+  /**
+   * Makes a port of the server's machine lead to a port inside, without a key. It stays while the sandbox
+   * exists.
+   */
   publish(wanted: PublishPortInput, options: CallOptions = {}): Promise<PublishedPort> {
     return this.call('POST', '/published', { ...options, json: wanted });
   }

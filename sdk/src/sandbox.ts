@@ -154,8 +154,8 @@ export class Sandbox extends SandboxSnapshots implements AsyncDisposable {
   }
 
   /**
-   * Moves it to another platform of the server. What cannot go along has to be allowed by `drop`; `dryRun` only
-   * says what that is.
+   * Moves it to another platform of the server. What cannot go along has to be allowed by `drop`; `dryRun`
+   * only says what that is.
    */
   async move(
     platform: string,
@@ -217,8 +217,8 @@ export class Sandbox extends SandboxSnapshots implements AsyncDisposable {
   }
 
   /**
-   * Ends its processes, gracefully and then by force; keeps its files. `force` also where changes cannot be written to
-   * buckets.
+   * Ends its processes, gracefully and then by force; keeps its files. `force` also where changes cannot be
+   * written to buckets.
    */
   async stop({
     graceMs,

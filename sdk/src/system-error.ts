@@ -1,8 +1,8 @@
 /**
  * What errors of the operating system, of TLS and of Node's HTTP mean, in words.
  *
- * A code such as `ENOTFOUND`, and a message such as `getaddrinfo ENOTFOUND host`, never reaches a reader: whatever
- * reports a failed connection or a failed file takes its words from here.
+ * A code such as `ENOTFOUND`, and a message such as `getaddrinfo ENOTFOUND host`, never reaches a reader:
+ * whatever reports a failed connection or a failed file takes its words from here.
  */
 
 /** The name is known, and there is no connection to it. */
@@ -174,7 +174,9 @@ export const isUntrusted = (error: unknown) => UNTRUSTED.has(errnoOf(error) ?? '
 
 const isUnknownName = (code: string) => code === 'ENOTFOUND' || code.startsWith('EAI_');
 
-/** What to do about a connection that could not be made. `address` completes "check …": `the URL`, `--url`. */
+/**
+ * What to do about a connection that could not be made. `address` completes "check …": `the URL`, `--url`.
+ */
 export function reachHint(error: unknown, address: string): string | undefined {
   const code = errnoOf(error);
   if (code === undefined) return undefined;

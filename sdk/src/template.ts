@@ -30,8 +30,8 @@ export interface TemplateBuildOptions
 }
 
 /**
- * What a template is to be, step by step. Nothing happens before `build`, which runs the steps in sandboxes of the
- * server, each once: a step that did not change since the last build is taken from before.
+ * What a template is to be, step by step. Nothing happens before `build`, which runs the steps in sandboxes
+ * of the server, each once: a step that did not change since the last build is taken from before.
  *
  *     const build = await Template.from('base')
  *       .run('pip install --user flask')

@@ -185,8 +185,8 @@ const RUNTIMES: Record<string, (options: BackendOptions) => Promise<readonly str
 };
 
 /**
- * A misspelt name in what is allowed would forbid what was meant, and one that no backend has would fail every
- * start. A backend that does not answer cannot be asked.
+ * A misspelt name in what is allowed would forbid what was meant, and one that no backend has would fail
+ * every start. A backend that does not answer cannot be asked.
  */
 async function requireKnownRuntimes(backends: readonly string[], options: BackendOptions): Promise<void> {
   const { runtime, policy, nameOf } = options;

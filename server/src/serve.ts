@@ -95,13 +95,21 @@ export interface ServeOptions {
   keepEvents?: EventRetention;
   /** Lets webhooks reach this machine and private networks, and says how they are tried again. */
   webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
-  /** Where archived sandboxes go, sealed with the installation's key. Default: a directory in the data directory. */
+  /**
+   * Where archived sandboxes go, sealed with the installation's key. Default: a directory in the data
+   * directory.
+   */
   store?: ArchivesOptions;
-  /** Endpoints of projects' buckets, as `host` or `host:port`, that may be in private networks or without TLS. */
+  /**
+   * Endpoints of projects' buckets, as `host` or `host:port`, that may be in private networks or without TLS.
+   */
   bucketEndpoints?: readonly string[];
   /** The same as an open store; closed with the server. */
   archives?: Store;
-  /** What carries connections out of sandboxes: the backend has to be opened with the same. Closed by the caller. */
+  /**
+   * What carries connections out of sandboxes: the backend has to be opened with the same. Closed by the
+   * caller.
+   */
   egress?: StartedEgress;
   /** Where the control plane says who opens buckets. */
   buckets?: BucketOpening;
@@ -418,7 +426,9 @@ function readiness<T>(check: () => Promise<T>): () => Promise<T> {
   };
 }
 
-/** What the defaults of quotas depend on. A disk that does not answer counts as one that cannot be measured. */
+/**
+ * What the defaults of quotas depend on. A disk that does not answer counts as one that cannot be measured.
+ */
 async function machineOf(backend: Backend): Promise<Machine> {
   const { abilities } = await backend.capabilities();
   const capacity = await backend

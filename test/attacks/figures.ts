@@ -2,10 +2,10 @@
  * What one tenant's attack costs another: how long `exec true` and `/healthz` take the neighbour, quiet and
  * under each assault, and how much memory the server takes. Each assault has a server of its own.
  *
- * Attacker and neighbour share the machine with the server, which remote ones do not. So the attacker gets what
- * is left of the processors (nice 19), and the neighbour, which only measures, gets them first (nice -20). What
- * still has nothing to do with the server shows in the column "machine": the same neighbour calls an idle server
- * beside the one that is attacked, at the same time and with the same weight.
+ * Attacker and neighbour share the machine with the server, which remote ones do not. So the attacker gets
+ * what is left of the processors (nice 19), and the neighbour, which only measures, gets them first (nice
+ * -20). What still has nothing to do with the server shows in the column "machine": the same neighbour calls
+ * an idle server beside the one that is attacked, at the same time and with the same weight.
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,6 +1,6 @@
 /**
- * A tenant names a server of its own as the S3 server of a bucket, which answers what it likes. The server neither
- * waits for it nor fills, and others notice nothing.
+ * A tenant names a server of its own as the S3 server of a bucket, which answers what it likes. The server
+ * neither waits for it nor fills, and others notice nothing.
  *
  * Runs on the memory backend alone: what the S3 server says is read by the server itself.
  */

@@ -6,7 +6,9 @@ import { watchServer } from './support/watch-server.ts';
 
 const MiB = 1024 ** 2;
 const RUNS = 12;
-/** In the place of the kernel: one event of many megabytes, of as many values as fit, with or without an end. */
+/**
+ * In the place of the kernel: one event of many megabytes, of as many values as fit, with or without an end.
+ */
 const KERNEL = `
 import socketserver
 class Kernel(socketserver.BaseRequestHandler):

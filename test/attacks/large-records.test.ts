@@ -1,6 +1,6 @@
 /**
- * A tenant has much recorded that is small for each request: environments of sandboxes, and how templates are run.
- * Lists, and a server that starts, read all of it, so that it is bounded for the project.
+ * A tenant has much recorded that is small for each request: environments of sandboxes, and how templates are
+ * run. Lists, and a server that starts, read all of it, so that it is bounded for the project.
  *
  * Runs on the memory backend alone: it is about records.
  */

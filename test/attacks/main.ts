@@ -6,8 +6,8 @@
  *
  * Targets are memory, local:runsc, local:runc and docker. Without `--target` each campaign has its own.
  * Campaigns and their targets take turns, each turn on a new server and with a seed of its own, which is
- * printed. `--campaign C --target T --seed S --cases N` plays a turn again up to its case N, once. A turn that
- * cannot begin is tried again once, and counted. The summary comes at the end, on SIGINT and on SIGTERM.
+ * printed. `--campaign C --target T --seed S --cases N` plays a turn again up to its case N, once. A turn
+ * that cannot begin is tried again once, and counted. The summary comes at the end, on SIGINT and on SIGTERM.
  *
  *     node test/attacks/main.ts --figures [--assault 'fork bomb'] [--target local:runsc] [--turn-seconds 10]
  *

@@ -400,7 +400,8 @@ onEachPlatform('a tenant fills the disk with what it keeps', (platform) => {
       );
       expect(await readdir(join(target.dataDir, 'archives')).catch(() => [])).toEqual([]);
       expect((await alice.exec(id, ['sh', '-c', 'wc -c < /tmp/fill'])).stdout.trim()).toBe('20000000');
-      // With room for all of it they count as what they are there, and one that comes back as what it is here.
+      // With room for all of it they count as what they are there, and one that comes back as what it is
+      // here.
       await setQuota(target, alice, { snapshotBytes: 400 * MiB });
       expect(
         (await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } })).status,

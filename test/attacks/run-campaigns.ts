@@ -35,8 +35,8 @@ const TURN_MS = 60_000;
 const AGAIN_MS = 10_000;
 
 /**
- * Lets the pairs take turns until the time is up, prints what each turn did and a summary of all. Gives whether
- * an attack had an effect, or nothing was attacked at all.
+ * Lets the pairs take turns until the time is up, prints what each turn did and a summary of all. Gives
+ * whether an attack had an effect, or nothing was attacked at all.
  */
 export async function runCampaigns(
   pairs: readonly Pair[],

@@ -1,6 +1,7 @@
 /**
- * A tenant names hosts whose name server never answers, wherever tenants may name hosts. Looking them up must hold
- * up no lookup of anybody else: the system's resolver has two threads for all of them, the server's own included.
+ * A tenant names hosts whose name server never answers, wherever tenants may name hosts. Looking them up must
+ * hold up no lookup of anybody else: the system's resolver has two threads for all of them, the server's own
+ * included.
  *
  * Runs on the memory backend, in a mount namespace whose name server is a socket that is silent.
  */

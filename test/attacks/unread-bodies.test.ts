@@ -1,6 +1,7 @@
 /**
- * A client sends more of a body than the call needs to decide. The answer comes early, and what is left of the body
- * must not hold up the next request of the connection: a proxy in front may have it from another client.
+ * A client sends more of a body than the call needs to decide. The answer comes early, and what is left of
+ * the body must not hold up the next request of the connection: a proxy in front may have it from another
+ * client.
  *
  * Runs on the memory backend alone: the calls are answered before any sandbox has all of the body.
  */
@@ -25,7 +26,9 @@ afterAll(() => target?.[Symbol.asyncDispose]());
 
 type Outcome = 'the next request is answered' | 'the connection is closed' | 'the next request waits';
 
-/** Sends a request with a body, and one to `/healthz` on the same connection as soon as the first is answered. */
+/**
+ * Sends a request with a body, and one to `/healthz` on the same connection as soon as the first is answered.
+ */
 function followed(head: readonly string[], body: Buffer): Promise<Outcome> {
   return new Promise((resolve) => {
     const socket = connect({ host: target.host, port: target.port });

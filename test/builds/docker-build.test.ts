@@ -1,4 +1,7 @@
-/** Templates that Cay builds, beside what Docker builds of the same Dockerfiles: file by file, and how they run. */
+/**
+ * Templates that Cay builds, beside what Docker builds of the same Dockerfiles: file by file, and how they
+ * run.
+ */
 import { execFile, execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';

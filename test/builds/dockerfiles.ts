@@ -1,6 +1,6 @@
 /**
- * Dockerfiles that are built by Docker and by Cay, and compared. Docker's are built by its classic builder, so
- * nothing stands here that needs BuildKit.
+ * Dockerfiles that are built by Docker and by Cay, and compared. Docker's are built by its classic builder,
+ * so nothing stands here that needs BuildKit.
  */
 export interface Case {
   name: string;

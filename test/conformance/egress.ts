@@ -24,8 +24,8 @@ export interface EgressTraits {
   /** There is no other user than `user`. */
   oneUser?: boolean;
   /**
-   * It has a network card, which somebody else closes: what fails there fails as they say. Names are carried as
-   * everywhere.
+   * It has a network card, which somebody else closes: what fails there fails as they say. Names are carried
+   * as everywhere.
    */
   card?: boolean;
 }

@@ -9,7 +9,10 @@ import { ROOT } from '../support/markdown.ts';
 const plant = (file: string, ...specifiers: string[]) =>
   violations(new Map([[file, specifiers.map((name) => `import { x } from '${name}';`).join('\n')]]));
 
-/** What each layer must never import, written here a second time: a rule that is lifted has to be lifted twice. */
+/**
+ * What each layer must never import, written here a second time: a rule that is lifted has to be lifted
+ * twice.
+ */
 const NEVER: Readonly<Record<string, readonly string[]>> = {
   lib: ['policy', 'guest', 'control', 'api'],
   policy: ['control', 'backends', 'records'],

@@ -1,4 +1,7 @@
-/** E2B's network options through its own client: real programs, and targets on loopback that stand for the internet. */
+/**
+ * E2B's network options through its own client: real programs, and targets on loopback that stand for the
+ * internet.
+ */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';

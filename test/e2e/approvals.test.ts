@@ -1,4 +1,6 @@
-/** Attempts that wait for an answer, as people meet them: the command line, a callback of the SDK, a webhook. */
+/**
+ * Attempts that wait for an answer, as people meet them: the command line, a callback of the SDK, a webhook.
+ */
 import { once } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';

@@ -1,4 +1,7 @@
-/** What calls of programs do in mounts, and what a fork, a rollback, hibernation and other backends make of a mount. */
+/**
+ * What calls of programs do in mounts, and what a fork, a rollback, hibernation and other backends make of a
+ * mount.
+ */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';

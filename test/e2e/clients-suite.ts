@@ -1,4 +1,7 @@
-/** Real clients in real sandboxes, each with the rule that it needs and without it, against servers on loopback. */
+/**
+ * Real clients in real sandboxes, each with the rule that it needs and without it, against servers on
+ * loopback.
+ */
 import { once } from 'node:events';
 import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -28,7 +31,9 @@ const ws = join(import.meta.dirname, '../../node_modules/ws');
 const why = (reason: string | undefined) => (reason === undefined ? '' : ` (skipped: ${reason})`);
 const missing = (path: string) => (existsSync(path) ? undefined : `this machine has no ${path}`);
 
-/** Whether the guest takes connections to every port of a name, so that a refusal is seen whatever the port. */
+/**
+ * Whether the guest takes connections to every port of a name, so that a refusal is seen whatever the port.
+ */
 const seesEveryPort = (runtime: string) => runtime === 'runc';
 
 export function clientsSuite(runtime: string): void {
@@ -98,7 +103,9 @@ export function clientsSuite(runtime: string): void {
 
       const allow = (...rules: NetworkRule[]) => sandbox.network.set({ allow: rules });
 
-      /** Runs it in a sandbox that may not reach the name: it ends soon, and the result says what to allow. */
+      /**
+       * Runs it in a sandbox that may not reach the name: it ends soon, and the result says what to allow.
+       */
       async function denied(program: string, target: string): Promise<string> {
         await sandbox.network.set('packages');
         const began = performance.now();

@@ -63,7 +63,9 @@ const leaves = leavesOf(program);
 
 /** What keeps a verb from going on for ever, or from reading this process's standard input. */
 const WITH: Record<string, string[]> = { 'secret set': ['--from-file', '/nope'] };
-/** What is asked for wrongly: an unknown flag, nothing at all, names of nothing, and each flag with nonsense. */
+/**
+ * What is asked for wrongly: an unknown flag, nothing at all, names of nothing, and each flag with nonsense.
+ */
 function attempts({ path, command }: Leaf): string[][] {
   const required = command.registeredArguments.filter((argument) => argument.required);
   const names = [...required.map(() => 'nope'), ...(WITH[path.join(' ')] ?? [])];

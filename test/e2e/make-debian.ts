@@ -5,7 +5,10 @@ import { join } from 'node:path';
 
 const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 
-/** A flat apt repository with a signed index, by path, with the key at `/key.asc`, and a package that needs nothing. */
+/**
+ * A flat apt repository with a signed index, by path, with the key at `/key.asc`, and a package that needs
+ * nothing.
+ */
 export function makeDebian(dir: string): Map<string, Buffer> {
   const root = join(dir, 'deb-package');
   mkdirSync(join(root, 'DEBIAN'), { recursive: true });

@@ -85,8 +85,8 @@ describe.skipIf(whyNoLocal() !== undefined)('MCP', () => {
     }
   });
 
-  // Without sessions a client of the older revision cannot cancel a call over HTTP: its notification comes as a
-  // request of its own.
+  // Without sessions a client of the older revision cannot cancel a call over HTTP: its notification comes as
+  // a request of its own.
   it.each([
     ['HTTP, 2026-07-28', overHttp, MODERN],
     ['stdio, 2025-11-25', overStdio, LEGACY],

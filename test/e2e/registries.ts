@@ -1,7 +1,7 @@
 /**
- * Registries on loopback that stand for those of the internet: a PyPI index, an npm registry, an apt repository, a
- * registry of cargo, a proxy of Go modules and git over HTTPS, each with a real package. Each asks for a credential:
- * basic authentication, or a token.
+ * Registries on loopback that stand for those of the internet: a PyPI index, an npm registry, an apt
+ * repository, a registry of cargo, a proxy of Go modules and git over HTTPS, each with a real package. Each
+ * asks for a credential: basic authentication, or a token.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';

@@ -1,4 +1,6 @@
-/** Credentials at the boundary: real clients in real sandboxes, against registries that ask for credentials. */
+/**
+ * Credentials at the boundary: real clients in real sandboxes, against registries that ask for credentials.
+ */
 import { once } from 'node:events';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer as createSecureServer } from 'node:https';

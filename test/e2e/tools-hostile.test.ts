@@ -1,4 +1,7 @@
-/** Agent tools where the sandbox itself is against them: odd files, and a program that swaps what they look at. */
+/**
+ * Agent tools where the sandbox itself is against them: odd files, and a program that swaps what they look
+ * at.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Sandbox, TOOL_INPUTS, TOOL_NAMES, type CayError, type ToolDialect } from '@cay/sdk';
 import { openCay, type Cay } from '../support/cay.ts';
@@ -37,7 +40,10 @@ const ODD = [
 
 type JsonSchema = Pick<ReturnType<(typeof TOOL_INPUTS)['read']['toJSONSchema']>, 'properties' | 'required'>;
 
-/** Another sandbox path for every path that the schema of a tool has, and something of the right kind for the rest. */
+/**
+ * Another sandbox path for every path that the schema of a tool has, and something of the right kind for the
+ * rest.
+ */
 function inputsFor({ properties = {}, required = [] }: JsonSchema, path: string): Record<string, unknown> {
   const words: Record<string, unknown> = {
     command: 'true',

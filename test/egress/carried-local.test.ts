@@ -1,4 +1,7 @@
-/** Connections of real programs in a real sandbox, through the real carrier: long transfers, cuts, floods of names. */
+/**
+ * Connections of real programs in a real sandbox, through the real carrier: long transfers, cuts, floods of
+ * names.
+ */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { newId, type SandboxId } from '@cay/sdk/protocol';

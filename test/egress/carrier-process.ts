@@ -1,5 +1,6 @@
 /**
- * A process that carries the connections of one sandbox until it is killed. It says when it does, in a line of JSON.
+ * A process that carries the connections of one sandbox until it is killed. It says when it does, in a line
+ * of JSON.
  *
  *     node carrier-process.ts ID PORT local DIR RUNTIME
  *     node carrier-process.ts ID PORT docker HOST

@@ -1,4 +1,7 @@
-/** Datagrams of real programs in real sandboxes: what is refused fails at once, what a rule allows goes both ways. */
+/**
+ * Datagrams of real programs in real sandboxes: what is refused fails at once, what a rule allows goes both
+ * ways.
+ */
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import type { SandboxId } from '@cay/sdk/protocol';

@@ -1,6 +1,6 @@
 /**
- * A program for root in a sandbox. It connects to every unix socket that it finds, says what a guest would say there,
- * and opens a connection to `forged.example.org`.
+ * A program for root in a sandbox. It connects to every unix socket that it finds, says what a guest would
+ * say there, and opens a connection to `forged.example.org`.
  */
 export const FORGE = `
 import os, socket

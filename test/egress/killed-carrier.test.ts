@@ -41,7 +41,10 @@ const PLATFORMS = [
   ['docker', whyNoDockerd(), docker],
 ] as const;
 
-/** Tries the name and addresses without end, and the name over UDP. What arrives tells when, and how it was reached. */
+/**
+ * Tries the name and addresses without end, and the name over UDP. What arrives tells when, and how it was
+ * reached.
+ */
 const LOOP = (port: number) => `
 import socket, time
 held = None

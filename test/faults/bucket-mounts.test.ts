@@ -1,4 +1,7 @@
-/** Mounted buckets whose S3 server fails, whose server is killed, and whose sandboxes end with unwritten files. */
+/**
+ * Mounted buckets whose S3 server fails, whose server is killed, and whose sandboxes end with unwritten
+ * files.
+ */
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -21,8 +24,8 @@ const BUSY: Fault = {
 };
 
 /**
- * What a program is told. gVisor closes the file of the mount a moment later, so that nobody has the error, and
- * that of Debian drops the error of `fsync` as well.
+ * What a program is told. gVisor closes the file of the mount a moment later, so that nobody has the error,
+ * and that of Debian drops the error of `fsync` as well.
  */
 const TOLD = {
   runc: [/^synced fsync Permission denied$/m, /^closed close Permission denied$/m],

@@ -104,7 +104,8 @@ function acknowledge(known: Map<SandboxId, Known>, id: SandboxId, operation: str
 }
 
 /**
- * Opens the same platform, compares it with what was acknowledged, and takes what it finds for the next round.
+ * Opens the same platform, compares it with what was acknowledged, and takes what it finds for the next
+ * round.
  */
 async function check(
   dir: string,

@@ -3,8 +3,8 @@
  *
  *     npm run test:mcp
  *
- * The suite is fetched by npx. Its scenarios send no key, so a proxy adds one. The baselines name the scenarios
- * that do not apply; a scenario that is named and passes is a failure too.
+ * The suite is fetched by npx. Its scenarios send no key, so a proxy adds one. The baselines name the
+ * scenarios that do not apply; a scenario that is named and passes is a failure too.
  */
 import { spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';

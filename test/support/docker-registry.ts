@@ -1,4 +1,6 @@
-/** A registry for images on loopback, of Debian's `docker-registry`, with its data in a directory of its own. */
+/**
+ * A registry for images on loopback, of Debian's `docker-registry`, with its data in a directory of its own.
+ */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';

@@ -1,4 +1,7 @@
-/** A proxy of ours in front of an HTTP server that does what it is told to requests: refuses, delays, cuts, damages. */
+/**
+ * A proxy of ours in front of an HTTP server that does what it is told to requests: refuses, delays, cuts,
+ * damages.
+ */
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 

@@ -37,8 +37,8 @@ const LONG = [
 ];
 
 /**
- * The order of test files: those with real sandboxes before the others, because a worker serves one project at a
- * time, and among them the longest first.
+ * The order of test files: those with real sandboxes before the others, because a worker serves one project
+ * at a time, and among them the longest first.
  */
 export class LongFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {

@@ -1,6 +1,6 @@
 /**
- * A real PostgreSQL for tests: a server of its own in a temporary directory, on a unix socket, as an unprivileged
- * user.
+ * A real PostgreSQL for tests: a server of its own in a temporary directory, on a unix socket, as an
+ * unprivileged user.
  */
 import { execFile, execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';

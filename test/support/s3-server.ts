@@ -1,6 +1,7 @@
 /**
- * An S3 server that is not ours, on loopback: moto of PyPI, which keeps objects in memory and checks signatures as
- * botocore computes them. `CAY_TEST_VERSITYGW` names a program of versitygw, which keeps them on disk and is used then.
+ * An S3 server that is not ours, on loopback: moto of PyPI, which keeps objects in memory and checks
+ * signatures as botocore computes them. `CAY_TEST_VERSITYGW` names a program of versitygw, which keeps them
+ * on disk and is used then.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';

@@ -1,6 +1,8 @@
 import type { Reporter, TestModule } from 'vitest/node';
 
-/** Lists the cases that passed only when they were run again. Each of them is a bug that has not been mended. */
+/**
+ * Lists the cases that passed only when they were run again. Each of them is a bug that has not been mended.
+ */
 export class SecondAttempts implements Reporter {
   onTestRunEnd(modules: readonly TestModule[]): void {
     const flaky = modules.flatMap((module) =>

@@ -1,13 +1,14 @@
 //! `bucket-mount --at DIR --socket PATH --id ID --access (ro|rw) [--patience SECONDS]`: mounts a bucket at a
 //! directory, from the host, as root.
 //!
-//! The kernel asks by FUSE messages what the files are. This program carries them to the server, which has the keys
-//! and speaks with the bucket, and carries the answers back. It holds the mount while no server is there: calls wait
-//! for the next one, which gets them again, and fail with EIO after a while. It knows nothing of files itself.
+//! The kernel asks by FUSE messages what the files are. This program carries them to the server, which has
+//! the keys and speaks with the bucket, and carries the answers back. It holds the mount while no server is
+//! there: calls wait for the next one, which gets them again, and fail with EIO after a while. It knows
+//! nothing of files itself.
 //!
-//! It returns when the mount is made and the server has been reached, and goes on in the background until the server
-//! says that the mount ends. Messages to the server begin with their length and with flags, both 32 bits, behind one
-//! that has the id. Answers have their length in the header that FUSE gives them.
+//! It returns when the mount is made and the server has been reached, and goes on in the background until the
+//! server says that the mount ends. Messages to the server begin with their length and with flags, both 32
+//! bits, behind one that has the id. Answers have their length in the header that FUSE gives them.
 
 mod fuse;
 mod pump;

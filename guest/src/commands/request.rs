@@ -79,8 +79,8 @@ fn c_bytes(value: &Value, what: &str) -> Result<Vec<u8>, Failure> {
 
 /// UTF-8 without a country, where the image has it: a language that is not there makes programs complain.
 ///
-/// It is for `LC_CTYPE` and not for `LANG`. In all else this language is the same as none, but programs would open
-/// twelve more files for it, which costs a shell under gVisor a fifth of its time.
+/// It is for `LC_CTYPE` and not for `LANG`. In all else this language is the same as none, but programs would
+/// open twelve more files for it, which costs a shell under gVisor a fifth of its time.
 fn characters() -> Option<&'static [u8]> {
     static FOUND: OnceLock<bool> = OnceLock::new();
     let found = FOUND.get_or_init(|| {

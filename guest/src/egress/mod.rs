@@ -1,8 +1,9 @@
 //! Egress: the names and connections of programs, on their way to the server.
 //!
 //! A program asks the name server (`resolver`, `dns`), which asks the server and answers with an address that
-//! stands for the name (`names`). The program connects to that address. Its connection comes to the guest,
-//! by a redirect (`redirect`, `nftables`) or because the guest listens there (`listeners`). The guest opens a stream to the server that says which name and port was meant.
+//! stands for the name (`names`). The program connects to that address. Its connection comes to the guest, by
+//! a redirect (`redirect`, `nftables`) or because the guest listens there (`listeners`). The guest opens a
+//! stream to the server that says which name and port was meant.
 //!
 //! The server decides what is reached. Nothing here is a wall.
 

@@ -131,9 +131,9 @@ impl Given {
 }
 
 /// Gives away a symlink or a pipe that root has just made. The owner of the directory could put another file
-/// in its place meanwhile, a hard link to one of root's for instance. So the name is opened once, and only what
-/// root has made here is given away: a link that has no other name, or a pipe, of which only its owner can make
-/// hard links. gVisor counts two names of every pipe.
+/// in its place meanwhile, a hard link to one of root's for instance. So the name is opened once, and only
+/// what root has made here is given away: a link that has no other name, or a pipe, of which only its owner
+/// can make hard links. gVisor counts two names of every pipe.
 pub fn give((directory, name): Place, kind: u32, given: Given) -> io::Result<()> {
     let made = sys::open_at(directory, name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
     let found = sys::stat_fd(&made)?;

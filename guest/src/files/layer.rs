@@ -1,8 +1,8 @@
 //! Layers of images: what a layer takes away from those below it, and what bounds it.
 //!
 //! A layer is a tar archive that changes the tree of the layers below. `.wh.NAME` takes `NAME` away, and
-//! `.wh..wh..opq` all that its directory had. Both are about lower layers alone: what the layer itself has put
-//! there stays, whatever the order.
+//! `.wh..wh..opq` all that its directory had. Both are about lower layers alone: what the layer itself has
+//! put there stays, whatever the order.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -33,7 +33,8 @@ pub enum Mark<'a> {
     Note,
 }
 
-/// The mark that a name is, or `None` for the name of a file. Refuses what would take a directory itself away.
+/// The mark that a name is, or `None` for the name of a file. Refuses what would take a directory itself
+/// away.
 pub fn mark(name: &[u8]) -> Result<Option<Mark<'_>>, Stopped> {
     let Some(rest) = name.strip_prefix(WHITEOUT) else { return Ok(None) };
     if name == OPAQUE {

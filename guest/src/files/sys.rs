@@ -101,7 +101,8 @@ pub fn open_at(directory: RawFd, name: &CStr, flags: i32, mode: u32) -> io::Resu
     open_now(directory, name, flags, mode)
 }
 
-/// gVisor follows a symlink that is opened with `O_DIRECTORY`, in spite of `O_NOFOLLOW`; not so with `O_PATH`.
+/// gVisor follows a symlink that is opened with `O_DIRECTORY`, in spite of `O_NOFOLLOW`; not so with
+/// `O_PATH`.
 fn open_directory_at(directory: RawFd, name: &CStr, flags: i32) -> io::Result<OwnedFd> {
     let held = open_now(directory, name, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)?;
     let flags = flags & !libc::O_NOFOLLOW;

@@ -64,8 +64,8 @@ pub fn pack(
     Ok(left_out.unwrap_or_default())
 }
 
-/// `pack`: these paths below `path` and what is below them, with all that `faithful.rs` tells of but holes. What
-/// its owner may not read is made readable while it is read. Answered also while processes are still.
+/// `pack`: these paths below `path` and what is below them, with all that `faithful.rs` tells of but holes.
+/// What its owner may not read is made readable while it is read. Answered also while processes are still.
 pub fn pack_below(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let path = FilePath::of(request, "path")?;
     let names = wanted(request)?.ok_or_else(|| invalid("The request has no paths"))?;
@@ -303,8 +303,8 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// Opens what is found there. What its owner may not read gets a mode that lets them: then the mode that it had
-/// is returned too, for the caller to give back.
+/// Opens what is found there. What its owner may not read gets a mode that lets them: then the mode that it
+/// had is returned too, for the caller to give back.
 fn open_own(
     directory: RawFd,
     at: &CStr,

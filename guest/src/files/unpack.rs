@@ -33,8 +33,8 @@ pub fn untar(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped
     stream.send(&Value::map([("entries", Value::Int(entries)), ("bytes", Value::Int(bytes))]))
 }
 
-/// `unpack`: the same with all that `faithful.rs` tells of. Owners are given by root alone, and a hard link to
-/// where none can lead becomes a file of its own.
+/// `unpack`: the same with all that `faithful.rs` tells of. Owners are given by root alone, and a hard link
+/// to where none can lead becomes a file of its own.
 pub fn unpack_below(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let path = FilePath::of(request, "path")?;
     let root = path.hold().doing("unpack into", path.bytes())?;

@@ -3,8 +3,8 @@
 //! This is for platforms that cannot freeze a sandbox from outside. The guest itself keeps running, so that
 //! it can be asked to thaw.
 //!
-//! Processes are still for one of two reasons: a `freeze` was asked for, which lasts until `thaw`, or a stream
-//! of `still` is open, which ends with its connection. They continue when neither is so.
+//! Processes are still for one of two reasons: a `freeze` was asked for, which lasts until `thaw`, or a
+//! stream of `still` is open, which ends with its connection. They continue when neither is so.
 
 use std::collections::HashSet;
 

@@ -104,8 +104,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Sets the hostname, and the limits that the guest enforces: an absent one is left as it is, `null` lifts
-    /// a limit.
+    /// Sets the hostname, and the limits that the guest enforces: an absent one is left as it is, `null`
+    /// lifts a limit.
     pub(super) fn configure(&mut self, settings: &Value) {
         let limit = |key| {
             settings.get(key).map(|_| settings.int(key).filter(|limit| *limit > 0).map(|limit| limit as u64))

@@ -14,8 +14,8 @@ pub(super) fn directory(path: &OsStr) -> io::Result<OwnedFd> {
     unsafe { check(libc::open(path.as_ptr(), flags)).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }
 
-/// Goes down name by name, each a directory and no symlink. What is missing is made if `makes`, with the owner
-/// and the mode of the directory that it is in.
+/// Goes down name by name, each a directory and no symlink. What is missing is made if `makes`, with the
+/// owner and the mode of the directory that it is in.
 pub(super) fn descend(root: OwnedFd, path: &OsStr, makes: bool) -> io::Result<OwnedFd> {
     let mut here = root;
     for name in path.as_bytes().split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {

@@ -11,11 +11,11 @@
 //! limits from outside, unless root has CAP_SYS_RESOURCE: `--limit` sets them beforehand.
 //!
 //! With `--mount` a further directory is mounted at `--mount-at`: all of it, or with `--mount-subpath` one
-//! directory below it, to which no symlink is followed. `--mount-as` says how: `shared` shifts its ids as those
-//! of the tree, `made` makes a subpath that is missing as well, and `host` leaves the ids of the host as they
-//! are; `ro` and `rw` say whether it can be written. `--point` names a directory of the tree that something
-//! will be mounted on: it is made if it is missing, and must not be reached through a symlink. `--point-mode`
-//! gives it a mode: runc gives that to the memory that it mounts there.
+//! directory below it, to which no symlink is followed. `--mount-as` says how: `shared` shifts its ids as
+//! those of the tree, `made` makes a subpath that is missing as well, and `host` leaves the ids of the host
+//! as they are; `ro` and `rw` say whether it can be written. `--point` names a directory of the tree that
+//! something will be mounted on: it is made if it is missing, and must not be reached through a symlink.
+//! `--point-mode` gives it a mode: runc gives that to the memory that it mounts there.
 //!
 //! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, 120 if
 //! a directory to mount or to mount on is not there, or 127 if the program cannot be run.

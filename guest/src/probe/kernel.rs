@@ -89,7 +89,8 @@ fn make(name: &str) -> Option<Result<libc::c_long, Error>> {
     let tmp = c"/tmp".as_ptr();
     let tmpfs = c"tmpfs".as_ptr();
     let here = i64::from(libc::AT_FDCWD);
-    // SAFETY: every pointer lives through its call, and buffers are larger than what the kernel reads or writes.
+    // SAFETY: every pointer lives through its call, and buffers are larger than what the kernel reads or
+    // writes.
     let result = unsafe {
         match name {
             "unshare-mount" => libc::syscall(libc::SYS_unshare, libc::CLONE_NEWNS),

@@ -4,11 +4,12 @@
 //! tries, and prints one line for each: the words of what happened. It judges nothing: the server compares
 //! what happened inside with what it saw outside.
 //!
-//! `cay-guest probe relay HOST PORT` is one connection of which standard input and output are the ends, so that
-//! the server speaks any protocol from in here.
+//! `cay-guest probe relay HOST PORT` is one connection of which standard input and output are the ends, so
+//! that the server speaks any protocol from in here.
 //!
-//! Whatever is tried is harmless if it works: a namespace is unshared in a child, a module is empty, a file is
-//! opened and not written. All the same it tries nothing outside of a sandbox: the first process must be a guest.
+//! Whatever is tried is harmless if it works: a namespace is unshared in a child, a module is empty, a file
+//! is opened and not written. All the same it tries nothing outside of a sandbox: the first process must be a
+//! guest.
 
 mod kernel;
 mod limits;

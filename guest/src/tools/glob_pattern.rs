@@ -1,8 +1,8 @@
 //! Glob patterns, as `.gitignore` files and callers write them.
 //!
-//! `*` and `?` stay within a name, `**` as a whole part crosses them, `[a-z]` and `[!a-z]` are classes, `{a,b}`
-//! are alternatives, a backslash takes the next byte as it is. Matching needs no recursion, and its time is
-//! bounded by the product of the lengths of a part and a name.
+//! `*` and `?` stay within a name, `**` as a whole part crosses them, `[a-z]` and `[!a-z]` are classes,
+//! `{a,b}` are alternatives, a backslash takes the next byte as it is. Matching needs no recursion, and its
+//! time is bounded by the product of the lengths of a part and a name.
 
 const MOST_ALTERNATIVES: usize = 256;
 const LONGEST: usize = 4096;

@@ -19,9 +19,9 @@ const LARGEST_ANSWER: usize = 256 * 1024;
 const LARGEST_MEDIA: i64 = 5 * 1024 * 1024;
 const PIECE: usize = 256 * 1024;
 
-/// Answers `MESSAGE {kind, size, type?, first?, shown?, lines?, more?, cut?}` and DATA: lines as `number`, tab,
-/// text; or the bytes of an image or document. `lines` is how many lines the file has, absent if they were not
-/// counted to the end. `kind` is `text`, `image`, `document` or `binary`, which has no DATA.
+/// Answers `MESSAGE {kind, size, type?, first?, shown?, lines?, more?, cut?}` and DATA: lines as `number`,
+/// tab, text; or the bytes of an image or document. `lines` is how many lines the file has, absent if they
+/// were not counted to the end. `kind` is `text`, `image`, `document` or `binary`, which has no DATA.
 pub fn read(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let bounds = Bounds::of(request, stream)?;
     let path = path_of(request, "path")?;

@@ -1,8 +1,8 @@
 //! A walk through a tree by several threads, which leaves out what `.gitignore` files name.
 //!
 //! No symlink is followed: every directory is opened by its name in the directory above it. Few descriptors
-//! are held, however deep and wide the tree is. The calling thread begins alone and gets helpers when there is
-//! enough to do for them; they inherit its rights.
+//! are held, however deep and wide the tree is. The calling thread begins alone and gets helpers when there
+//! is enough to do for them; they inherit its rights.
 
 use std::ffi::{CStr, CString};
 use std::io;

@@ -118,7 +118,8 @@ impl Connection {
         self.greeted
     }
 
-    /// Opens a stream, whose credit may not be overdrawn. `None` before the server's HELLO, and if too many are open.
+    /// Opens a stream, whose credit may not be overdrawn. `None` before the server's HELLO, and if too many
+    /// are open.
     pub fn open(&mut self, request: &Value) -> Option<u32> {
         if !self.greeted || self.streams.len() >= MAX_STREAMS {
             return None;
@@ -257,7 +258,8 @@ impl Connection {
         stream.is_some()
     }
 
-    /// As `taken`, for a task or a connection, which takes bytes fast. True if its window is wide from now on.
+    /// As `taken`, for a task or a connection, which takes bytes fast. True if its window is wide from now
+    /// on.
     pub fn taken_fast(&mut self, id: u32, bytes: usize) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         stream.carried = stream.carried.saturating_add(bytes as u32);

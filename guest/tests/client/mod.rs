@@ -291,8 +291,8 @@ impl Client {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// Memory that the guest holds of its own. Pages of the program's file, which the kernel maps and takes away
-    /// as it likes, do not count.
+    /// Memory that the guest holds of its own. Pages of the program's file, which the kernel maps and takes
+    /// away as it likes, do not count.
     pub fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         status

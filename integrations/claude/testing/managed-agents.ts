@@ -1,7 +1,8 @@
 /**
- * A stand-in for the service of Claude Managed Agents: one self-hosted environment with one session, whose agent
- * calls the given tools one after another. It is not the service; it answers the routes that the official worker of
- * `@anthropic-ai/sdk` calls, and refuses any other credential than the one that the call is to have.
+ * A stand-in for the service of Claude Managed Agents: one self-hosted environment with one session, whose
+ * agent calls the given tools one after another. It is not the service; it answers the routes that the
+ * official worker of `@anthropic-ai/sdk` calls, and refuses any other credential than the one that the call
+ * is to have.
  */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';

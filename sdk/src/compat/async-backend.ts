@@ -1,6 +1,6 @@
 /**
- * @module Cay in the words of kagent's `AsyncBackend`, for programs that reconcile: every call is one step that
- * can be repeated. Written on the public API alone.
+ * @module Cay in the words of kagent's `AsyncBackend`, for programs that reconcile: every call is one step
+ * that can be repeated. Written on the public API alone.
  */
 import { isCayError } from '../protocol/error.ts';
 import type { CreateSandboxInput, ExecResult } from '../protocol/index.ts';
@@ -21,7 +21,10 @@ export interface Condition {
 
 export interface AsyncBackend {
   readonly name: string;
-  /** The sandbox of that name, made if there is none. A spec that has changed is not applied to one that exists. */
+  /**
+   * The sandbox of that name, made if there is none. A spec that has changed is not applied to one that
+   * exists.
+   */
   ensure(name: string, spec?: CreateSandboxInput): Promise<{ handle: Handle; endpoint: string }>;
   /** Whether it is ready. Never rejects. */
   getStatus(handle: Handle): Promise<Condition>;

@@ -1,6 +1,6 @@
 /**
- * @module Cay in the words of Paperclip's `SandboxOrchestrator`: a sandbox is claimed for one run of a command,
- * watched, read and released. Written on the public API alone.
+ * @module Cay in the words of Paperclip's `SandboxOrchestrator`: a sandbox is claimed for one run of a
+ * command, watched, read and released. Written on the public API alone.
  *
  *     const orchestrator = sandboxOrchestrator();
  *     const { id } = await orchestrator.claim({ cmd: ['npm', 'test'] });

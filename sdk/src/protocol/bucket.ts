@@ -12,8 +12,8 @@ export const BucketNameSchema = z
 const PrefixSchema = z.string().max(512).describe('Objects whose keys begin so, up to a slash. Absent: all.');
 
 /**
- * A Bucket is a place for files on an S3 server, under a name of the project. Its credentials are secrets of the
- * project; the server uses them outside of sandboxes.
+ * A Bucket is a place for files on an S3 server, under a name of the project. Its credentials are secrets of
+ * the project; the server uses them outside of sandboxes.
  */
 export const CreateBucketSchema = z
   .object({

@@ -59,7 +59,9 @@ export const ABILITIES = [
   'volumeSubpath',
   /** Memory is mounted as a directory, with a size. */
   'tmpfs',
-  /** Buckets can be mounted: what is read and written goes to the S3 server, and is on no disk of the sandbox. */
+  /**
+   * Buckets can be mounted: what is read and written goes to the S3 server, and is on no disk of the sandbox.
+   */
   'bucketMounts',
   /** Directories of the host can be mounted, where the operator allows their path. */
   'hostPaths',

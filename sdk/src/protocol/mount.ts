@@ -98,7 +98,9 @@ export const BucketMountSchema = z
   })
   .strict();
 
-/** Something that is mounted in a sandbox beside its own disk. Snapshots, forks and rollbacks leave it alone. */
+/**
+ * Something that is mounted in a sandbox beside its own disk. Snapshots, forks and rollbacks leave it alone.
+ */
 export const MountSchema = z.discriminatedUnion('type', [
   VolumeMountSchema,
   TmpfsMountSchema,

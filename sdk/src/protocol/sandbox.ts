@@ -18,8 +18,9 @@ import { LabelsSchema, LimitsSchema, SandboxSpecSchema, SomeLimitsSchema } from 
  *                    │            │
  *                    └─▶ destroying ──▶ (gone)
  *
- * A paused sandbox wakes by itself when a caller needs it; a stopped one has to be started. A fork of a stopped
- * sandbox is stopped, and a rollback to a snapshot with memory makes a stopped or failed sandbox paused.
+ * A paused sandbox wakes by itself when a caller needs it; a stopped one has to be started. A fork of a
+ * stopped sandbox is stopped, and a rollback to a snapshot with memory makes a stopped or failed sandbox
+ * paused.
  */
 export const SANDBOX_STATES = ['creating', 'active', 'paused', 'stopped', 'failed', 'destroying'] as const;
 export type SandboxState = (typeof SANDBOX_STATES)[number];
@@ -38,9 +39,9 @@ export const PAUSES = [
 export type Pause = (typeof PAUSES)[number];
 
 /**
- * When an idle sandbox is paused or removed. A sandbox is idle while no command of a caller runs, no client is
- * attached, no preview is visited, it takes hardly any processor time, and it has no lease. Each time counts
- * from the last use; null means never.
+ * When an idle sandbox is paused or removed. A sandbox is idle while no command of a caller runs, no client
+ * is attached, no preview is visited, it takes hardly any processor time, and it has no lease. Each time
+ * counts from the last use; null means never.
  */
 const IdleMsSchema = z
   .int()

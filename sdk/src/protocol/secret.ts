@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { SecretNameSchema } from './egress.ts';
 
 /**
- * A Secret is a credential of a project that rules of network policies put on requests. The server seals it, puts
- * it on requests outside of sandboxes, and never answers with its value.
+ * A Secret is a credential of a project that rules of network policies put on requests. The server seals it,
+ * puts it on requests outside of sandboxes, and never answers with its value.
  */
 export const SecretSchema = z.object({
   name: SecretNameSchema,

@@ -1,8 +1,8 @@
 import { z } from 'zod';
 
 /**
- * One reading of what a sandbox uses. Counters only grow within one incarnation. A value that the platform does
- * not measure is null, and so is a limit that does not exist.
+ * One reading of what a sandbox uses. Counters only grow within one incarnation. A value that the platform
+ * does not measure is null, and so is a limit that does not exist.
  */
 export const StatsSchema = z.object({
   atMs: z.int(),

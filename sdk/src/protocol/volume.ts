@@ -17,8 +17,8 @@ const SizeSchema = z
   .nullable();
 
 /**
- * A Volume is a directory of its own that outlives sandboxes, and that several can mount at once. It belongs to a
- * project. What a sandbox does to itself (stop, rollback, fork, snapshot) does not touch it.
+ * A Volume is a directory of its own that outlives sandboxes, and that several can mount at once. It belongs
+ * to a project. What a sandbox does to itself (stop, rollback, fork, snapshot) does not touch it.
  *
  * A *snapshot* of a volume is a volume that never changes: it can be mounted read-only, cloned and exported.
  */

@@ -1,6 +1,6 @@
 /**
- * Who answers a request: the application behind a preview, by Host or path; what E2B's clients speak, by host,
- * headers or path; or a route of our API.
+ * Who answers a request: the application behind a preview, by Host or path; what E2B's clients speak, by
+ * host, headers or path; or a route of our API.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';

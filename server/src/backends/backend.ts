@@ -122,8 +122,8 @@ export interface StatsScope extends CallScope {
  * guest at all. `close` waits for what it has begun and leaves running what survives a restart.
  *
  * **Cost.** `ensure` is what a user waits for: tens of milliseconds where there is a warm pool, else what the
- * platform takes. `connect`, `stats` and `ability` are on hot paths and cost no call of the platform. A `list`
- * may cost one call of it for each page of sandboxes.
+ * platform takes. `connect`, `stats` and `ability` are on hot paths and cost no call of the platform. A
+ * `list` may cost one call of it for each page of sandboxes.
  *
  * **Limits of what it can do.** `validate` rejects `unsupported` before anything is made. Abilities that not
  * every backend has are the interfaces in `abilities/`, asked for by `ability(name)`.

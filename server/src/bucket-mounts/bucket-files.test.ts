@@ -268,7 +268,10 @@ describe('a mount', () => {
     );
   });
 
-  /** What a call has taken counts; one that fails before has changed nothing. What only the close refuses is taken. */
+  /**
+   * What a call has taken counts; one that fails before has changed nothing. What only the close refuses is
+   * taken.
+   */
   async function takeWithFaults(
     world: TestFiles,
     model: Model,

@@ -87,8 +87,8 @@ export class BucketFiles {
   }
 
   /**
-   * Gives the bucket what it lacks of files that nobody has changed for so long: of those that no process closes any
-   * more, or of all.
+   * Gives the bucket what it lacks of files that nobody has changed for so long: of those that no process
+   * closes any more, or of all.
    */
   async writeLeft(idleMs: number, { all = false }: { all?: boolean } = {}): Promise<void> {
     const until = Date.now() - idleMs;

@@ -2,20 +2,21 @@
  * BucketMounts: buckets as directories of sandboxes. The files are on no disk: each call of a program becomes
  * requests to the bucket.
  *
- * *Terms.* A *mount* belongs to one instance of a sandbox, and has a directory with its state. A *pump* is the program
- * that holds it in the kernel (`guest/src/bucket_mount/`). It outlives this server, and dials the next one. A file is
- * *unwritten* while the bucket lacks what a program has put into it.
+ * *Terms.* A *mount* belongs to one instance of a sandbox, and has a directory with its state. A *pump* is
+ * the program that holds it in the kernel (`guest/src/bucket_mount/`). It outlives this server, and dials the
+ * next one. A file is *unwritten* while the bucket lacks what a program has put into it.
  *
- * *Who calls.* A backend, before it starts an instance and after it has ended. It knows neither buckets nor keys: who
- * opens buckets is told by the control plane (`BucketOpening`).
+ * *Who calls.* A backend, before it starts an instance and after it has ended. It knows neither buckets nor
+ * keys: who opens buckets is told by the control plane (`BucketOpening`).
  *
- * *Crashes.* What was written and is not in the bucket is in the directory of the mount. The next server takes it up
- * when the pump dials, or at `end`. What cannot be written at the end stays on disk, and is tried again until
- * the bucket has it or somebody gives it up.
+ * *Crashes.* What was written and is not in the bucket is in the directory of the mount. The next server
+ * takes it up when the pump dials, or at `end`. What cannot be written at the end stays on disk, and is tried
+ * again until the bucket has it or somebody gives it up.
  *
- * *Errors.* `begin` rejects as the bucket does (`not_found`, `permission_denied`, `unavailable`), `resource_exhausted`
- * beyond the project's quota of mounts, and `unavailable` where FUSE does not work, or where files of an earlier
- * instance are unwritten. What programs do with a mount gets error numbers, and is never an error here.
+ * *Errors.* `begin` rejects as the bucket does (`not_found`, `permission_denied`, `unavailable`),
+ * `resource_exhausted` beyond the project's quota of mounts, and `unavailable` where FUSE does not work, or
+ * where files of an earlier instance are unwritten. What programs do with a mount gets error numbers, and is
+ * never an error here.
  *
  *     const at = await mounts.begin(directory, { sandbox, bucket: 'data', readOnly: true, … });
  *     …                                    // the instance runs with `at` mounted in it
@@ -62,8 +63,8 @@ export interface BucketSource {
 }
 
 /**
- * Where the control plane says who opens buckets, when it has begun, and the backend says what mounts them. Until then
- * calls of programs wait.
+ * Where the control plane says who opens buckets, when it has begun, and the backend says what mounts them.
+ * Until then calls of programs wait.
  */
 export interface BucketOpening {
   source?: BucketSource | undefined;
@@ -97,11 +98,14 @@ export interface BucketMounts {
   probe(): Promise<string | undefined>;
   /** Mounts it below that directory, which it makes, and resolves its path. */
   begin(directory: string, facts: BucketMountFacts): Promise<string>;
-  /** Also one that is half made, or of an earlier server. Removes the directory. Keeps unwritten files elsewhere. */
+  /**
+   * Also one that is half made, or of an earlier server. Removes the directory. Keeps unwritten files
+   * elsewhere.
+   */
   end(directory: string): Promise<void>;
   /**
-   * Gives buckets what a sandbox has written, also what its programs have open, and what its earlier instances have
-   * left. Resolves what is unwritten after so long.
+   * Gives buckets what a sandbox has written, also what its programs have open, and what its earlier
+   * instances have left. Resolves what is unwritten after so long.
    */
   write(sandbox: SandboxId, patienceMs: number): Promise<Unwritten[]>;
   states(sandbox: SandboxId): Promise<MountState[]>;

@@ -112,7 +112,10 @@ export class Directories {
     this.#tree.keep(directory);
   }
 
-  /** A directory can be large, and programs ask for it as often as they like: the work of a project takes turns. */
+  /**
+   * A directory can be large, and programs ask for it as often as they like: the work of a project takes
+   * turns.
+   */
   async #list(directory: Node): Promise<DirectoryEntry[]> {
     const { listings, nodes, options, spools } = this.#tree;
     const pause = () => nextSlice(options.project);

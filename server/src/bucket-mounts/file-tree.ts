@@ -1,4 +1,7 @@
-/** What the parts of `BucketFiles` have in common: names, what the bucket has under them, and what is being written. */
+/**
+ * What the parts of `BucketFiles` have in common: names, what the bucket has under them, and what is being
+ * written.
+ */
 import { constants } from 'node:os';
 import type { Bucket } from '../s3/bucket.ts';
 import type { BlockCache } from './block-cache.ts';

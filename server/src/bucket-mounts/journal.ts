@@ -17,11 +17,10 @@ import { isName } from './fuse/request.ts';
 import type { Kind, ObjectFacts } from './nodes.ts';
 
 /**
- * `+`: a node with parent, name and kind. `-`: it is forgotten. `m`: it has another parent and name. `u`: it has
- * no name.
- * `s`: content that is here, whether the bucket lacks it, what it began with, whether no object may be there, and
- * the ETags that earlier attempts may have made of it.
- * `n`: no node has that number or a larger one.
+ * `+`: a node with parent, name and kind. `-`: it is forgotten. `m`: it has another parent and name. `u`: it
+ * has no name. `s`: content that is here, whether the bucket lacks it, what it began with, whether no object
+ * may be there, and the ETags that earlier attempts may have made of it. `n`: no node has that number or a
+ * larger one.
  */
 export type Line =
   | ['+', number, number, string, Kind]
@@ -47,7 +46,10 @@ export class Journal {
   #fd: number | undefined;
   #lines = 0;
   #bytes = 0;
-  /** Something could not be written, at that time: the file says less than there is, until another takes its place. */
+  /**
+   * Something could not be written, at that time: the file says less than there is, until another takes its
+   * place.
+   */
   #behindSinceMs: number | undefined;
 
   constructor(file: string, options: JournalOptions) {
@@ -60,8 +62,8 @@ export class Journal {
   }
 
   /**
-   * What an earlier server has written. Cuts off what is no whole line; call it once, before the first `write`. With
-   * `look` it changes nothing, and nothing can be written.
+   * What an earlier server has written. Cuts off what is no whole line; call it once, before the first
+   * `write`. With `look` it changes nothing, and nothing can be written.
    */
   read({ look = false }: { look?: boolean } = {}): Line[] {
     const bytes = existsSync(this.#file) ? readFileSync(this.#file) : Buffer.alloc(0);
@@ -77,8 +79,8 @@ export class Journal {
   }
 
   /**
-   * Throws if the line has to be there (`must`) and cannot be written: then nothing may be done that it announces.
-   * Others are written later, with all that there is.
+   * Throws if the line has to be there (`must`) and cannot be written: then nothing may be done that it
+   * announces. Others are written later, with all that there is.
    */
   write(line: Line, { must }: { must: boolean }): void {
     if (this.#behindSinceMs !== undefined) {

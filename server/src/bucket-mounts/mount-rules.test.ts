@@ -1,4 +1,6 @@
-/** What a mount does where it matters once: conflicts, bounds, names, large directories, half done renames. */
+/**
+ * What a mount does where it matters once: conflicts, bounds, names, large directories, half done renames.
+ */
 import { constants } from 'node:os';
 import { CayError } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';

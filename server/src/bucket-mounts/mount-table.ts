@@ -35,7 +35,8 @@ export interface MountTable {
   /** The files of a mount, once for all who ask. `isNew`: it counts for the quota, which may refuse it. */
   mountOf(id: string, options?: { isNew?: boolean }): Promise<Mount>;
   /**
-   * Gives the bucket what it lacks, and resolves what it still lacks after so long. What is under way by then goes on.
+   * Gives the bucket what it lacks, and resolves what it still lacks after so long. What is under way by then
+   * goes on.
    */
   write(id: string, patienceMs: number): Promise<Unwritten[]>;
   /** One attempt for each file, however long it takes. */

@@ -1,6 +1,6 @@
 /**
- * The files and directories of a mount that the kernel knows by a number. The numbers have to mean the same to the
- * next server, so that each change goes to a journal.
+ * The files and directories of a mount that the kernel knows by a number. The numbers have to mean the same
+ * to the next server, so that each change goes to a journal.
  */
 import { constants } from 'node:os';
 import { FuseError } from './fuse/fuse-error.ts';

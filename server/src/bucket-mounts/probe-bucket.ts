@@ -1,4 +1,7 @@
-/** A bucket of some bytes in memory, by which a machine is asked whether mounts work. No S3 server has a part in it. */
+/**
+ * A bucket of some bytes in memory, by which a machine is asked whether mounts work. No S3 server has a part
+ * in it.
+ */
 import { createHash } from 'node:crypto';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { Bucket, BucketObject } from '../s3/bucket.ts';

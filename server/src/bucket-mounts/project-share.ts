@@ -4,7 +4,9 @@ import type { ProjectSpace } from './spool-room.ts';
 
 /** Calls of programs that are answered at once, of all mounts of a project. */
 const AT_ONCE = 128;
-/** Names that the server keeps for all mounts of a project: nodes, listings, directories that are being read. */
+/**
+ * Names that the server keeps for all mounts of a project: nodes, listings, directories that are being read.
+ */
 const MOST_ENTRIES = 1_000_000;
 
 /** What the mounts of one project use of this server together. */

@@ -1,4 +1,7 @@
-/** One connection of a pump: reads the kernel's messages, has them answered side by side, and writes the answers. */
+/**
+ * One connection of a pump: reads the kernel's messages, has them answered side by side, and writes the
+ * answers.
+ */
 import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { constants } from 'node:os';

@@ -1,6 +1,6 @@
 /**
- * Contents that are being written. Each is a file on the server's disk until nobody has it open and the bucket has it
- * too. The next server finds the files, and the journal says which of them the bucket lacks.
+ * Contents that are being written. Each is a file on the server's disk until nobody has it open and the
+ * bucket has it too. The next server finds the files, and the journal says which of them the bucket lacks.
  */
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { open, rename, rm, type FileHandle } from 'node:fs/promises';

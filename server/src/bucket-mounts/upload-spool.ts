@@ -8,7 +8,9 @@ import type { Spool } from './spools.ts';
 const UPLOAD_MS = 2 * 3600_000;
 const LOOK_MS = 60_000;
 
-/** Puts a content where its object belongs, unless somebody else has changed that one. Rejects as `put` does. */
+/**
+ * Puts a content where its object belongs, unless somebody else has changed that one. Rejects as `put` does.
+ */
 export async function uploadSpool(
   bucket: Bucket,
   key: string,

@@ -1,4 +1,6 @@
-/** A client verb starts in the time that its modules take to load, so it loads neither a server nor schemas. */
+/**
+ * A client verb starts in the time that its modules take to load, so it loads neither a server nor schemas.
+ */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';

@@ -15,8 +15,8 @@ export interface ControlOptions {
   /** Closed with the control plane. */
   records: Records;
   /**
-   * Keeps other servers on the same database from changing a sandbox that this one changes. Not needed where no
-   * other server can open the records.
+   * Keeps other servers on the same database from changing a sandbox that this one changes. Not needed where
+   * no other server can open the records.
    */
   leases?: LeaseHolder;
   /** The operator's defaults and maxima of quotas. Default: none. */
@@ -44,8 +44,8 @@ export interface ControlOptions {
   /** How long a sandbox must be unused before it is paused to make room. Default 30,000. */
   reclaimUnusedMs?: number;
   /**
-   * Where command logs, files for template builds, enforcement reports and the history of stats are kept. Without
-   * a directory there are no reports and there is no history.
+   * Where command logs, files for template builds, enforcement reports and the history of stats are kept.
+   * Without a directory there are no reports and there is no history.
    */
   directories: { logs: string; buildFiles: string; enforcement?: string; stats?: string };
   /** How often what sandboxes use is read for the history. Default 15,000. */

@@ -71,8 +71,8 @@ export interface TokenSource {
 /** Verbs for those who run the server. */
 export interface OperatorVerbs {
   /**
-   * One verdict, and the findings it comes from. An admin also sees recent errors; others see the sandboxes of
-   * their own project alone.
+   * One verdict, and the findings it comes from. An admin also sees recent errors; others see the sandboxes
+   * of their own project alone.
    */
   health(principal: Principal): Promise<Health>;
   /** Whether records and backend answer. */

@@ -35,8 +35,8 @@ import { quotaLedger, type QuotaLedger } from './tenants/quota-ledger.ts';
 import { openReservations } from './tenants/reservations.ts';
 
 /**
- * Appends an event of a sandbox. `on` is the transaction that records the change, with which the event is kept
- * or not; or the records, for what changes no record.
+ * Appends an event of a sandbox. `on` is the transaction that records the change, with which the event is
+ * kept or not; or the records, for what changes no record.
  */
 export type RecordEvent = (
   on: { readonly events: EventAppender },

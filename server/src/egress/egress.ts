@@ -5,19 +5,19 @@ import type { Duplex } from 'node:stream';
  * Egress: how the network outside reaches into a sandbox that has no network card.
  *
  * *Terms.* A program inside looks up a name. The guest answers with an address that stands for that name. The
- * program connects to it, the guest accepts, and opens a *carried connection*: a stream to the server that says
- * which name and port was meant. The server checks the *network policy* of the sandbox for that name, resolves
- * the name once, connects to that very address, and copies bytes both ways. What the guest says is hostile: it
- * can name anything, and gets nothing that the policy does not allow.
+ * program connects to it, the guest accepts, and opens a *carried connection*: a stream to the server that
+ * says which name and port was meant. The server checks the *network policy* of the sandbox for that name,
+ * resolves the name once, connects to that very address, and copies bytes both ways. What the guest says is
+ * hostile: it can name anything, and gets nothing that the policy does not allow.
  *
  * *Who calls.* Guest connections of every backend, for each lookup and each connection that a guest opens. A
  * backend is given an `Egress` when it is opened and knows nothing of policies.
  *
  * *Concurrency.* Any number of calls at a time. The driver bounds connections, lookups and bytes per sandbox.
  *
- * *Errors.* `lookup` never rejects: a name that is refused has an answer too. `connect` takes over the stream, and
- * ends it with a RESET that carries a `CayError`: `permission_denied` if the policy refuses it, `unavailable` if
- * the target does not answer, `resource_exhausted` beyond a limit.
+ * *Errors.* `lookup` never rejects: a name that is refused has an answer too. `connect` takes over the
+ * stream, and ends it with a RESET that carries a `CayError`: `permission_denied` if the policy refuses it,
+ * `unavailable` if the target does not answer, `resource_exhausted` beyond a limit.
  *
  * *Cost.* A lookup is one evaluation of a policy in memory, without DNS: the host resolves when it connects.
  *
@@ -31,8 +31,9 @@ export interface Egress {
   /** Takes over the stream at once, and never throws. */
   connect(sandbox: SandboxId, target: EgressTarget, stream: CarriedStream): void;
   /**
-   * The same for a flow of datagrams, from one socket of a program to one target. The stream has them one after the
-   * other, as `lib/datagram-frames.ts` writes them. It ends when the flow is idle; a RESET says that it is refused.
+   * The same for a flow of datagrams, from one socket of a program to one target. The stream has them one
+   * after the other, as `lib/datagram-frames.ts` writes them. It ends when the flow is idle; a RESET says
+   * that it is refused.
    */
   datagrams(sandbox: SandboxId, target: EgressTarget, stream: CarriedStream): void;
   /** Of the authority that programs in sandboxes have to trust, in PEM. Absent: TLS is never terminated. */
@@ -46,9 +47,9 @@ export interface EgressLookup {
 
 export type EgressLookupAnswer =
   /**
-   * The guest gives an address that stands for the name. It accepts connections to these ports of it; where it can
-   * accept any port it does. A name that is denied is given an address too if a connection can be answered with an
-   * explanation (80 and 443).
+   * The guest gives an address that stands for the name. It accepts connections to these ports of it; where
+   * it can accept any port it does. A name that is denied is given an address too if a connection can be
+   * answered with an explanation (80 and 443).
    */
   | {
       readonly kind: 'address';
@@ -62,7 +63,9 @@ export type EgressLookupAnswer =
   | { readonly kind: 'absent' };
 
 export interface EgressTarget {
-  /** The name whose address the program connected to. Absent if it connected to an address of its own choice. */
+  /**
+   * The name whose address the program connected to. Absent if it connected to an address of its own choice.
+   */
   readonly name?: string | undefined;
   /** The address, IPv4 or IPv6, if there is no name. */
   readonly address?: string | undefined;

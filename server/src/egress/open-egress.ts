@@ -47,11 +47,17 @@ export interface EgressOptions {
   /** Of every sandbox. Policies can only lower them. */
   readonly limits?: EgressLimits | undefined;
   readonly timeouts?: Partial<EgressTimeouts> | undefined;
-  /** Makes certificates for names whose TLS is terminated here. Without it rules with conditions fail on HTTPS. */
+  /**
+   * Makes certificates for names whose TLS is terminated here. Without it rules with conditions fail on
+   * HTTPS.
+   */
   readonly authority?: Authority | undefined;
   /** Certificates, in PEM, that are trusted beside those of this machine. */
   readonly trusted?: readonly string[] | undefined;
-  /** The private key that the server has as an SSH host for sandboxes. Without it no SSH key is put on anything. */
+  /**
+   * The private key that the server has as an SSH host for sandboxes. Without it no SSH key is put on
+   * anything.
+   */
   readonly sshHostKey?: string | undefined;
   /** The secrets of a sandbox. Called for each request; it must be quick. */
   readonly secrets?: ((sandbox: SandboxId) => readonly BrokeredSecret[]) | undefined;
@@ -61,13 +67,15 @@ export interface EgressOptions {
   readonly ask?: Ask | undefined;
   /** Called with every attempt that has ended. It must not throw. */
   readonly onAttempt?: ((attempt: EgressAttempt) => void) | undefined;
-  /** How many attempts of each sandbox are kept in memory at most. A project with many sandboxes has fewer. */
+  /**
+   * How many attempts of each sandbox are kept in memory at most. A project with many sandboxes has fewer.
+   */
   readonly keepAttempts?: number | undefined;
 }
 
 /**
- * A network of its own for one sandbox: what stands for the internet while an enforcement report is made. Policies,
- * limits and checks are the same.
+ * A network of its own for one sandbox: what stands for the internet while an enforcement report is made.
+ * Policies, limits and checks are the same.
  */
 export type Stage = Pick<EgressOptions, 'resolver' | 'classify' | 'trusted' | 'secrets' | 'timeouts'>;
 
@@ -75,10 +83,10 @@ export type Stage = Pick<EgressOptions, 'resolver' | 'classify' | 'trusted' | 's
 export interface OpenedEgress extends Egress {
   readonly policies: {
     /**
-     * Sets what a sandbox may reach: its own policy first, then those that bound it, the installation's last. It
-     * holds at once, and connections that are not allowed any more are cut. Throws `invalid_argument` if a rule
-     * cannot be read; then nothing has changed. Sandboxes of one project share its limits; a sandbox without
-     * a project has them to itself.
+     * Sets what a sandbox may reach: its own policy first, then those that bound it, the installation's last.
+     * It holds at once, and connections that are not allowed any more are cut. Throws `invalid_argument` if a
+     * rule cannot be read; then nothing has changed. Sandboxes of one project share its limits; a sandbox
+     * without a project has them to itself.
      */
     set(sandbox: SandboxId, policies: readonly NetworkPolicy[], options?: { project?: string }): void;
     get(sandbox: SandboxId): readonly NetworkPolicy[] | undefined;
@@ -86,7 +94,10 @@ export interface OpenedEgress extends Egress {
     remove(sandbox: SandboxId): void;
   };
   readonly networks: {
-    /** Sets the named networks of a sandbox. It holds at once; connections between two that share none are cut. */
+    /**
+     * Sets the named networks of a sandbox. It holds at once; connections between two that share none are
+     * cut.
+     */
     set(sandbox: SandboxId, member: Member): void;
   };
   readonly projects: {
@@ -103,7 +114,9 @@ export interface OpenedEgress extends Egress {
   /** The latest attempts of a sandbox, the latest first. */
   attempts(sandbox: SandboxId): EgressAttempt[];
   stats(sandbox: SandboxId): EgressStats | undefined;
-  /** Gives a sandbox a network of its own, for connections that begin from now on. It ends with the sandbox. */
+  /**
+   * Gives a sandbox a network of its own, for connections that begin from now on. It ends with the sandbox.
+   */
   stage(sandbox: SandboxId, stage: Stage): void;
   /** Cuts everything. */
   close(): void;
@@ -121,8 +134,8 @@ const DEFAULT_TIMEOUTS: EgressTimeouts = {
 const PROJECT_ATTEMPTS = 50_000;
 const LOOKUPS_PER_MINUTE = 30_000;
 /**
- * What lookups of one project may take of each minute. One takes microseconds, but the policy decides how many, and
- * with as many rules as it can have for one name, milliseconds.
+ * What lookups of one project may take of each minute. One takes microseconds, but the policy decides how
+ * many, and with as many rules as it can have for one name, milliseconds.
  */
 const LOOKUP_MS_PER_MINUTE = 6_000;
 const TICK_MS = 1000;

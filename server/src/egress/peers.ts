@@ -1,8 +1,9 @@
 /**
- * Named networks: which sandboxes reach each other by name. Those of one network of one project do, and no others.
+ * Named networks: which sandboxes reach each other by name. Those of one network of one project do, and no
+ * others.
  *
- * A *peer* of a sandbox is another one that shares a network with it. It is called by its hostname, a name without a
- * dot, so that it is never mistaken for a name of the internet.
+ * A *peer* of a sandbox is another one that shares a network with it. It is called by its hostname, a name
+ * without a dot, so that it is never mistaken for a name of the internet.
  */
 import type { Duplex } from 'node:stream';
 import { isDeepStrictEqual } from 'node:util';

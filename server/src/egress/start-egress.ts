@@ -1,6 +1,6 @@
 /**
- * The egress of a server: the engine, and what the operator decided about it. It is opened before the backends,
- * which hand it what guests say, and the control plane listens to it later.
+ * The egress of a server: the engine, and what the operator decided about it. It is opened before the
+ * backends, which hand it what guests say, and the control plane listens to it later.
  */
 import { readFile } from 'node:fs/promises';
 import type { EgressAttempt, NetworkPolicy, SandboxId } from '@cay/sdk/protocol';
@@ -54,7 +54,8 @@ export async function startEgress(options: StartEgressOptions): Promise<StartedE
   const { authorityFile, box, usual = 'packages', maximum = 'public', ...engineOptions } = options;
   for (const policy of [usual, maximum]) compilePolicy(policy, options);
   const authority = await storedAuthority(fileStore(authorityFile), box);
-  // Derived, so that there is one thing less to keep: whoever has the authority's key is the server for sandboxes.
+  // Derived, so that there is one thing less to keep: whoever has the authority's key is the server for
+  // sandboxes.
   const ssh = sshHostKey(Buffer.from(box.digest(`ssh host key ${authority.certificate}`), 'hex'));
   let listeners: EgressListeners | undefined;
   const engine = openEgress({

@@ -1,14 +1,14 @@
 /**
  * One thing that code in a sandbox tries, and what has to come of it.
  *
- * A case is tried from inside a real sandbox, by a program that the server puts there, and is judged outside: by
- * what the target saw. `blocked` and `works` are as they have to be, `open` is a wall that does not hold, `broken`
- * is something allowed that does not work, and `skipped` was not tried.
+ * A case is tried from inside a real sandbox, by a program that the server puts there, and is judged outside:
+ * by what the target saw. `blocked` and `works` are as they have to be, `open` is a wall that does not hold,
+ * `broken` is something allowed that does not work, and `skipped` was not tried.
  *
  * *Who calls.* `run-report.ts` runs every case of `cases/` once for each report, in their order.
  *
- * *Concurrency.* One case at a time in one sandbox: a case may end processes, fill the disk and change the policy
- * (`network.during`), and leaves the sandbox usable for the next.
+ * *Concurrency.* One case at a time in one sandbox: a case may end processes, fill the disk and change the
+ * policy (`network.during`), and leaves the sandbox usable for the next.
  *
  * *Errors.* A case that rejects is tried once more, and then recorded as `broken` with the message. A program
  * that was ended by what it tried is no error: the next question to the prober starts another.

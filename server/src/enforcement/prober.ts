@@ -1,7 +1,7 @@
 /**
- * The program of the report inside the sandbox: the guest's own binary, put there as a file, so that it runs in any
- * image. `attempt` tries one thing and says what came of it. `relay` opens a connection in the sandbox and gives its
- * ends, so that any protocol of this process is spoken from in there.
+ * The program of the report inside the sandbox: the guest's own binary, put there as a file, so that it runs
+ * in any image. `attempt` tries one thing and says what came of it. `relay` opens a connection in the sandbox
+ * and gives its ends, so that any protocol of this process is spoken from in there.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';

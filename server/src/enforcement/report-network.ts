@@ -1,4 +1,7 @@
-/** The network of a report: names that lead to its target, a policy, and other sandboxes that are only registered. */
+/**
+ * The network of a report: names that lead to its target, a policy, and other sandboxes that are only
+ * registered.
+ */
 import { newId, type NetworkPolicy, type SandboxId } from '@cay/sdk/protocol';
 import type { OpenedEgress } from '../egress/open-egress.ts';
 import { addressKind } from '../lib/address-kind.ts';

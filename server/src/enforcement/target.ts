@@ -1,7 +1,8 @@
 /**
- * What a sandbox must not reach, and by allowed ways does: servers that this process opens for the time of a report,
- * on one port of every address of this machine. They speak HTTP/1, HTTP/2, TLS, raw bytes and UDP, and keep what they
- * saw. Nothing that is not a part of the report may count, so every attempt carries a word of its own.
+ * What a sandbox must not reach, and by allowed ways does: servers that this process opens for the time of a
+ * report, on one port of every address of this machine. They speak HTTP/1, HTTP/2, TLS, raw bytes and UDP,
+ * and keep what they saw. Nothing that is not a part of the report may count, so every attempt carries a word
+ * of its own.
  */
 import { randomBytes } from 'node:crypto';
 import { createServer as createHttp, type IncomingMessage, type ServerResponse } from 'node:http';

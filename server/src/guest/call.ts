@@ -153,8 +153,8 @@ export function bytesOf(stream: GuestStream, most = Infinity): AsyncIterable<Uin
 
 /**
  * Sends all of `data` and END, and resolves with the guest's answer. A failure on the guest's side rejects at
- * once, even while `data` yields nothing. `early` is given a message that comes before the answer, if one does:
- * one that has `exists`.
+ * once, even while `data` yields nothing. `early` is given a message that comes before the answer, if one
+ * does: one that has `exists`.
  */
 export async function upload<T>(
   stream: GuestStream,

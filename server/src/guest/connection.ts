@@ -63,7 +63,9 @@ export class GuestConnection implements StreamHost, FrameSink {
   #nextStream = 1;
   #nextPing = 1;
   #pacedAt = performance.now();
-  /** Of the chunk that is being parsed: bytes of streams that lend, and whether others may keep a part of it. */
+  /**
+   * Of the chunk that is being parsed: bytes of streams that lend, and whether others may keep a part of it.
+   */
   #lentBytes = 0;
   #kept = false;
   readonly #ofGuest: StreamsOfGuest;

@@ -1,10 +1,11 @@
 /**
  * Reaches a guest over TCP instead of over a bridge.
  *
- * The bridge is a stream through the platform, such as a Kubernetes exec. It is authenticated by the platform,
- * but slow. Over it the guest is asked to listen on a TCP port with a fresh key that only the server and the
- * guest know. The link then moves to a Noise connection to that port. A lost direct connection is dialled again
- * with the same key, without the bridge. If the port cannot be reached the link stays on the bridge.
+ * The bridge is a stream through the platform, such as a Kubernetes exec. It is authenticated by the
+ * platform, but slow. Over it the guest is asked to listen on a TCP port with a fresh key that only the
+ * server and the guest know. The link then moves to a Noise connection to that port. A lost direct connection
+ * is dialled again with the same key, without the bridge. If the port cannot be reached the link stays on the
+ * bridge.
  */
 import { randomBytes } from 'node:crypto';
 import type { Duplex } from 'node:stream';

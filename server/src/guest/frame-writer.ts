@@ -1,8 +1,8 @@
 /**
  * Puts frames on a transport, all those of one tick in one write.
  *
- * Small frames are copied together; a large payload goes out as it is, between them, by `writev`, and is given
- * back if it was lent.
+ * Small frames are copied together; a large payload goes out as it is, between them, by `writev`, and is
+ * given back if it was lent.
  */
 import { Buffer } from 'node:buffer';
 import type { Writable } from 'node:stream';

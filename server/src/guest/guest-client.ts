@@ -81,13 +81,13 @@ export interface GuestClient extends GuestCommands {
   freeze(options?: CallOptions): Promise<void>;
   thaw(options?: CallOptions): Promise<void>;
   /**
-   * Stops all processes until it is disposed of, or the connection ends. Calls that start meanwhile wait, except
-   * `pack`. Rejects `unsupported` for a guest of an earlier version.
+   * Stops all processes until it is disposed of, or the connection ends. Calls that start meanwhile wait,
+   * except `pack`. Rejects `unsupported` for a guest of an earlier version.
    */
   still(options?: CallOptions): Promise<Still>;
   /**
-   * These paths below `path` and everything below them as a tar stream with hard links and attributes, read with
-   * the rights of `user`.
+   * These paths below `path` and everything below them as a tar stream with hard links and attributes, read
+   * with the rights of `user`.
    */
   pack(
     request: { user: string; path: string; paths: string[] },

@@ -2,8 +2,8 @@
  * The link to the guest of one incarnation of a sandbox. It outlives connections.
  *
  * The owner of the guest's connections (a listener, a `docker exec`) hands each one to `adopt`; the newest
- * replaces the one before. Calls on `guest` wait up to `waitMs` for a connection. Running commands continue on
- * the next connection if the guest still has the same `boot`, and so do watches; a file watch reports
+ * replaces the one before. Calls on `guest` wait up to `waitMs` for a connection. Running commands continue
+ * on the next connection if the guest still has the same `boot`, and so do watches; a file watch reports
  * `overflow` for changes it has missed. Every other call that is in progress when a connection ends rejects
  * with `unavailable`.
  *

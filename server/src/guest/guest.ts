@@ -173,7 +173,10 @@ export interface ListeningPort {
 export type PortEvent = { type: 'opened' | 'closed' } & ListeningPort;
 
 export interface ConnectOptions extends CallOptions {
-  /** Over UDP: the connection carries datagrams, framed as `lib/datagram-frames.ts` says. Nothing has to listen yet. */
+  /**
+   * Over UDP: the connection carries datagrams, framed as `lib/datagram-frames.ts` says. Nothing has to
+   * listen yet.
+   */
   datagrams?: boolean;
 }
 

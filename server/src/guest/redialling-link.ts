@@ -12,7 +12,9 @@ import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 export interface RedialOptions extends ServerHello, Pick<ConnectOptions, 'egress'> {
   /** Opens a byte stream to the guest. */
   dial(signal: AbortSignal): Promise<Duplex>;
-  /** Replaces the dialled connection by a better one, or returns it. If it rejects, the guest is redialled. */
+  /**
+   * Replaces the dialled connection by a better one, or returns it. If it rejects, the guest is redialled.
+   */
   improve?(client: GuestClient, options: ConnectOptions): Promise<GuestClient>;
   /** Why redialling is useless: the link is then closed. `undefined`, or a rejection, means: try again. */
   whyGone(): Promise<string | undefined>;

@@ -1,9 +1,9 @@
 /**
  * One stream on a connection to a guest: messages and data in both directions, each with credit.
  *
- * Received items are queued until `read` takes them. The guest is granted more credit when the next read shows
- * that the last item was handled, so a stream holds at most its initial credit and one frame. Items that
- * arrived before a failure can still be read; then `read` rejects.
+ * Received items are queued until `read` takes them. The guest is granted more credit when the next read
+ * shows that the last item was handled, so a stream holds at most its initial credit and one frame. Items
+ * that arrived before a failure can still be read; then `read` rejects.
  */
 import { CayError } from '@cay/sdk/protocol';
 import type { Buffer } from 'node:buffer';
@@ -63,7 +63,9 @@ export class GuestStream {
   readonly id: number;
   readonly lends: boolean;
   #longLived = false;
-  /** Called with its bytes when an item arrived without a pending read, with 0 at the end and for a failure. */
+  /**
+   * Called with its bytes when an item arrived without a pending read, with 0 at the end and for a failure.
+   */
   onArrival: ((bytes: number) => void) | undefined;
   /** Asked before a strict stream gets more credit than it began with. Absent: it may have it. */
   mayWiden: (() => boolean) | undefined;

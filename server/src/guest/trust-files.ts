@@ -1,6 +1,7 @@
 /**
  * The files by which programs of a sandbox trust the installation's authority. They are in `/run`; files that
- * belong to the sandbox stay as they are. The variables of commands name them (`control/egress/trust-authority.ts`).
+ * belong to the sandbox stay as they are. The variables of commands name them
+ * (`control/egress/trust-authority.ts`).
  */
 import { isCayError } from '@cay/sdk/protocol';
 import { collectBytes } from '../lib/bounded-bytes.ts';

@@ -14,8 +14,8 @@ export interface JsonRecords<I extends string, R extends { id: I }> {
   readonly all: ReadonlyMap<I, R>;
   get(id: I): R | undefined;
   /**
-   * Rejects `resource_exhausted` when the disk is full. With `undoable` a power loss may undo it: for an intent
-   * whose beginnings a power loss undoes too.
+   * Rejects `resource_exhausted` when the disk is full. With `undoable` a power loss may undo it: for an
+   * intent whose beginnings a power loss undoes too.
    */
   save(record: R, options?: { undoable?: boolean }): Promise<void>;
   /**

@@ -33,8 +33,8 @@ export function resourceOf(error: unknown): Resource | undefined {
 }
 
 /**
- * The same error with another name for its resource. Words of other programs in it, which may have the name of
- * the resource too, get `bare` in its place.
+ * The same error with another name for its resource. Words of other programs in it, which may have the name
+ * of the resource too, get `bare` in its place.
  */
 export function renamed(error: CayError, called: string, bare: string): CayError {
   const named = NAMED.get(error);

@@ -69,7 +69,9 @@ export function addressKind(address: string): AddressKind {
   return specialRange(address)?.kind ?? 'public';
 }
 
-/** The range of a special kind that an address is in, with the bits of its prefix. Nothing if it is public. */
+/**
+ * The range of a special kind that an address is in, with the bits of its prefix. Nothing if it is public.
+ */
 export function specialRange(address: string): { kind: AddressKind; bits: number } | undefined {
   const family = isIP(address);
   if (family === 0) return { kind: 'other', bits: 128 };

@@ -4,14 +4,14 @@ import { dirname } from 'node:path';
 let counter = 0;
 
 /**
- * What a power loss may do to a file that was just written, if anything: `nothing`, `undo` (the old content or the
- * new is there), or `anything`. A crash of this process does nothing to it in any case.
+ * What a power loss may do to a file that was just written, if anything: `nothing`, `undo` (the old content
+ * or the new is there), or `anything`. A crash of this process does nothing to it in any case.
  */
 export type PowerLoss = 'nothing' | 'undo' | 'anything';
 
 /**
- * Replaces a file atomically: a reader, also after a crash at any moment, finds the old content or the new. To
- * wait for the disk takes longer than all else; `powerLoss` says what need not be waited for.
+ * Replaces a file atomically: a reader, also after a crash at any moment, finds the old content or the new.
+ * To wait for the disk takes longer than all else; `powerLoss` says what need not be waited for.
  */
 export async function writeFileAtomic(
   path: string,

@@ -11,7 +11,9 @@ export class TruncatedError extends Error {
 export interface ByteReader {
   /** At most `length` bytes, none at the end. */
   some(length: number): Promise<Uint8Array>;
-  /** Exactly `length` bytes, or none if the source ends here. Throws `TruncatedError` if it ends in between. */
+  /**
+   * Exactly `length` bytes, or none if the source ends here. Throws `TruncatedError` if it ends in between.
+   */
   exactly(length: number): Promise<Buffer>;
   close(): Promise<void>;
 }

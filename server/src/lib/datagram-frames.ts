@@ -18,7 +18,10 @@ export function frameDatagram(datagram: Uint8Array): Buffer {
 export class DatagramReader {
   #rest: Buffer = Buffer.alloc(0);
 
-  /** The datagrams that are whole now. Throws `RangeError` for one that is too long; then it must not be used again. */
+  /**
+   * The datagrams that are whole now. Throws `RangeError` for one that is too long; then it must not be used
+   * again.
+   */
   push(chunk: Buffer): Buffer[] {
     const bytes = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk]);
     const whole: Buffer[] = [];

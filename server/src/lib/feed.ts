@@ -2,8 +2,8 @@ import type { Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 
 /**
- * Writes all of the source and ends the stream. Where both fail the failure of the source is the reason: Node's
- * `pipeline` rejects with an error around both then, which says nothing to whoever looks at its code.
+ * Writes all of the source and ends the stream. Where both fail the failure of the source is the reason:
+ * Node's `pipeline` rejects with an error around both then, which says nothing to whoever looks at its code.
  */
 export async function feed(
   source: AsyncIterable<Uint8Array>,

@@ -1,6 +1,7 @@
 /**
- * How the server looks up hosts that tenants name, for connections of its own: to webhooks, registries and buckets.
- * Addresses that may not be reached are left out when the connection is made, so that no name can change in between.
+ * How the server looks up hosts that tenants name, for connections of its own: to webhooks, registries and
+ * buckets. Addresses that may not be reached are left out when the connection is made, so that no name can
+ * change in between.
  */
 import { lookup as systemLookup, type LookupAddress } from 'node:dns';
 import { isIP, type LookupFunction } from 'node:net';
@@ -14,8 +15,8 @@ export interface GuardedLookupOptions {
   /** What a name without an allowed address is refused with. */
   refusal(name: string, address: string): Error;
   /**
-   * Whether names that no name server knows are looked up as the system does, with its search domains: where private
-   * hosts may be reached.
+   * Whether names that no name server knows are looked up as the system does, with its search domains: where
+   * private hosts may be reached.
    */
   system: boolean;
 }

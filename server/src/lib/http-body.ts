@@ -10,8 +10,8 @@ const MOST_DISCARDED = 64 * 1024;
 const DISCARD_MS = 10_000;
 
 /**
- * Reads a body that says nothing to us, so that its connection can be used again. One that is long or slow ends its
- * connection.
+ * Reads a body that says nothing to us, so that its connection can be used again. One that is long or slow
+ * ends its connection.
  */
 export function discard(answer: IncomingMessage, withinMs = DISCARD_MS): void {
   let bytes = 0;

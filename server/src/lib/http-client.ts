@@ -13,8 +13,8 @@ export interface Answered {
 }
 
 /**
- * Sends the body, at once or as it comes. Resolves with the head of the answer, whatever its status; rejects with
- * what went wrong. If the source of a body fails, the request is aborted and that failure is the reason.
+ * Sends the body, at once or as it comes. Resolves with the head of the answer, whatever its status; rejects
+ * with what went wrong. If the source of a body fails, the request is aborted and that failure is the reason.
  */
 export function answerTo(
   request: ClientRequest,
@@ -31,7 +31,8 @@ export function answerTo(
     request.end(content);
     return promise;
   }
-  // A server may answer before it has read everything; then it has closed the connection, and its answer counts.
+  // A server may answer before it has read everything; then it has closed the connection, and its answer
+  // counts.
   feed(content, request).catch(reject);
   return promise;
 }

@@ -18,8 +18,8 @@ export class JsonText {
 }
 
 /**
- * A list that is JSON from the moment its items are added. Bytes outside of the heap take less memory than the
- * items, and none that has to be searched for what can be freed.
+ * A list that is JSON from the moment its items are added. Bytes outside of the heap take less memory than
+ * the items, and none that has to be searched for what can be freed.
  */
 export class JsonList {
   readonly #bytes = new BoundedBytes(Infinity);
@@ -65,8 +65,8 @@ export function isLargeJson(value: object): boolean {
 }
 
 /**
- * JSON of an object, in pieces that take less than a millisecond each: by the items of its arrays and parts of
- * its `JsonText`s and `JsonList`s. It can be made once: the bytes of a `JsonText` are given back.
+ * JSON of an object, in pieces that take less than a millisecond each: by the items of its arrays and parts
+ * of its `JsonText`s and `JsonList`s. It can be made once: the bytes of a `JsonText` are given back.
  */
 export function* jsonPieces(value: object): Generator<string | Buffer> {
   let before = '{';

@@ -33,12 +33,12 @@ export interface Launched {
 /**
  * A Launcher starts programs from a small process of its own.
  *
- * Node starts a program by `fork`, which copies the page tables of the whole process on the event loop: 0.8 ms
- * with 50 MB of resident memory, 6 ms with 400 MB. A launcher is asked by a frame on a pipe instead.
+ * Node starts a program by `fork`, which copies the page tables of the whole process on the event loop: 0.8
+ * ms with 50 MB of resident memory, 6 ms with 400 MB. A launcher is asked by a frame on a pipe instead.
  *
  * The process of the launcher starts with the first program, and again if it has ended. It does not keep this
- * process alive unless a program is waited for. If this process ends, what the launcher has started goes on, as
- * children of this process would.
+ * process alive unless a program is waited for. If this process ends, what the launcher has started goes on,
+ * as children of this process would.
  */
 export interface Launcher {
   launch(request: Launch): Launched;
@@ -58,8 +58,8 @@ interface Pending {
 }
 
 /**
- * `program` with `args` is `cay-guest launch`, whose source has the frames. Where it does not start, programs are
- * started directly.
+ * `program` with `args` is `cay-guest launch`, whose source has the frames. Where it does not start, programs
+ * are started directly.
  */
 export function openLauncher(program: string, args: readonly string[]): Launcher {
   let running: ReturnType<typeof begin> | undefined;

@@ -16,8 +16,8 @@ const LARGE = 4 * 1024;
 const lent = new WeakMap<ArrayBuffer, number>();
 
 /**
- * Promises that `parts` bytes of `whole` are all that anybody still uses of it, and that those who do give them
- * back. Parts that are never given back leave the buffer to the garbage collector.
+ * Promises that `parts` bytes of `whole` are all that anybody still uses of it, and that those who do give
+ * them back. Parts that are never given back leave the buffer to the garbage collector.
  */
 export function lend(whole: Uint8Array, parts = whole.length): void {
   const memory = wholeOf(whole);
@@ -38,8 +38,8 @@ export function giveBack(part: Uint8Array): void {
 }
 
 /**
- * Whoever hands bytes on, and calls their writer back before they are used, takes them out of the lending: the
- * garbage collector frees their buffer.
+ * Whoever hands bytes on, and calls their writer back before they are used, takes them out of the lending:
+ * the garbage collector frees their buffer.
  */
 export function keep(part: Uint8Array): void {
   lent.delete(part.buffer as ArrayBuffer);

@@ -1,8 +1,8 @@
 /**
  * Finds the addresses of a name, once for each connection.
  *
- * The names are chosen by tenants and by programs in sandboxes, so this does not use the system's resolver: that has
- * two threads for the whole server, and takes one for as long as a name server is silent. Names in
+ * The names are chosen by tenants and by programs in sandboxes, so this does not use the system's resolver:
+ * that has two threads for the whole server, and takes one for as long as a name server is silent. Names in
  * `/etc/hosts` are honoured. Search domains are not: a name is what it says.
  */
 import { Resolver as DnsResolver } from 'node:dns/promises';
@@ -13,8 +13,8 @@ import { canonicalAddress } from './canonical-address.ts';
 
 export interface Resolver {
   /**
-   * Addresses, IPv4 first, at most `MAX_ADDRESSES`. Rejects if there are none, and beyond a number of names that are
-   * looked up at once for the same `asker`, such as a project.
+   * Addresses, IPv4 first, at most `MAX_ADDRESSES`. Rejects if there are none, and beyond a number of names
+   * that are looked up at once for the same `asker`, such as a project.
    */
   resolve(name: string, asker?: unknown): Promise<readonly string[]>;
 }

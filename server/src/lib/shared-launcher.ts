@@ -4,8 +4,8 @@ let shared: Launcher | undefined;
 let holders = 0;
 
 /**
- * From now until the returned function is called, `run()` starts programs through a launcher. Several may hold
- * it; the first names the program.
+ * From now until the returned function is called, `run()` starts programs through a launcher. Several may
+ * hold it; the first names the program.
  */
 export function holdLauncher(program: string, args: readonly string[]): () => void {
   shared ??= openLauncher(program, args);

@@ -53,7 +53,9 @@ export function signV4(request: SigningRequest): Header[] {
   return headers;
 }
 
-/** The target with a signature in its query: every client that has it may send the request until it expires. */
+/**
+ * The target with a signature in its query: every client that has it may send the request until it expires.
+ */
 export function presignV4(
   request: Omit<SigningRequest, 'headers' | 'payloadHash'> & { readonly expiresSeconds: number },
 ): string {

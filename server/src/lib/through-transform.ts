@@ -1,6 +1,8 @@
 import { Readable, type Transform } from 'node:stream';
 
-/** The content after the transform. Ends both when the reader stops, and rejects with the failure of either. */
+/**
+ * The content after the transform. Ends both when the reader stops, and rejects with the failure of either.
+ */
 export async function* throughTransform(
   content: AsyncIterable<Uint8Array>,
   transform: Transform,

@@ -21,8 +21,8 @@ export function parseHostPath(text: string): HostPath {
 }
 
 /**
- * What of the host is mounted: the path that the operator allows, and the way from there, on which no symlink is
- * followed. Throws `permission_denied`.
+ * What of the host is mounted: the path that the operator allows, and the way from there, on which no symlink
+ * is followed. Throws `permission_denied`.
  */
 export function requireHostPath(
   { hostPaths = [] }: Pick<Policy, 'hostPaths'>,

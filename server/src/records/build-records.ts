@@ -62,8 +62,8 @@ export function buildRecords(parts: RecordsParts): Records {
   }
 
   /**
-   * Runs a transaction. Where this server alone writes the log, its events are in the log when it resolves, so
-   * that who has changed something finds the event of it.
+   * Runs a transaction. Where this server alone writes the log, its events are in the log when it resolves,
+   * so that who has changed something finds the event of it.
    */
   async function transact<T>(
     run: <R>(work: (sql: TransactionSql) => Promise<R>) => Promise<R>,

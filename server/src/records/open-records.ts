@@ -17,8 +17,8 @@ export interface RecordsOptions {
 }
 
 /**
- * Opens the records: a `postgres://` address is a PostgreSQL database, none is SQLite in the data directory. Only
- * the driver that is used is loaded.
+ * Opens the records: a `postgres://` address is a PostgreSQL database, none is SQLite in the data directory.
+ * Only the driver that is used is loaded.
  */
 export async function openRecords(
   options: Pick<RecordsOptions, 'directory'> & Partial<RecordsOptions> & { database?: string | undefined },

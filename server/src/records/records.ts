@@ -6,25 +6,26 @@ import type { Tables } from './tables/tables.ts';
  * Records: what the control plane knows and must not forget. Sandboxes, snapshots, projects, keys, events,
  * leases and the rest, each a table with verbs of its own.
  *
- * *Terms.* A *record* is a row. A *transaction* is a unit of work: all of its writes are committed, or none is.
- * A *driver* keeps the records in one kind of database: `sqlite/` in files of the data directory (the default,
- * for one server), `postgres/` in a PostgreSQL database (for one server or several). Both run the same SQL from
- * `tables/`, and pass `test/conformance/records-suite.ts`.
+ * *Terms.* A *record* is a row. A *transaction* is a unit of work: all of its writes are committed, or none
+ * is. A *driver* keeps the records in one kind of database: `sqlite/` in files of the data directory (the
+ * default, for one server), `postgres/` in a PostgreSQL database (for one server or several). Both run the
+ * same SQL from `tables/`, and pass `test/conformance/records-suite.ts`.
  *
  * *Who calls, how often.* The control plane, for every request: a request reads the key, the sandbox and the
  * token epoch. Each change of a sandbox is two or three transactions: the intent before the operation, the
  * result after it. Nothing polls.
  *
- * *Cost.* SQLite: a read takes microseconds and blocks the event loop for that long; a commit waits for the disk
- * (about 0.3 ms). PostgreSQL: one round trip for each call, and two more for a transaction. So read what you need
- * once, and put writes that belong together into one transaction.
+ * *Cost.* SQLite: a read takes microseconds and blocks the event loop for that long; a commit waits for the
+ * disk (about 0.3 ms). PostgreSQL: one round trip for each call, and two more for a transaction. So read what
+ * you need once, and put writes that belong together into one transaction.
  *
- * *Durability.* A transaction that has resolved is on the disk, whatever happens to the process or the machine.
+ * *Durability.* A transaction that has resolved is on the disk, whatever happens to the process or the
+ * machine.
  *
- * *Concurrency and isolation.* Transactions are serializable: their outcome is as if they had run one after the
- * other, also those of different servers. Outside a transaction, every call is a transaction of its own and sees
- * what is committed. Between two such calls anything may change: code that reads, decides and writes has to do so
- * in one transaction.
+ * *Concurrency and isolation.* Transactions are serializable: their outcome is as if they had run one after
+ * the other, also those of different servers. Outside a transaction, every call is a transaction of its own
+ * and sees what is committed. Between two such calls anything may change: code that reads, decides and writes
+ * has to do so in one transaction.
  * - SQLite runs one transaction at a time, in the order of their calls. Reads outside do not wait for it.
  * - PostgreSQL runs them side by side, and runs a transaction again that conflicts with another one.
  *
@@ -32,7 +33,8 @@ import type { Tables } from './tables/tables.ts';
  * - It uses `tx`, never `records`: a call on `records` inside of it rejects `internal`.
  * - It awaits nothing but calls on `tx`, since others wait for it: no backend, no guest, no timer. After ten
  *   seconds it is rolled back and rejects `deadline_exceeded`.
- * - It may run more than once. What must happen once, and only if it is committed, goes into `tx.afterCommit`.
+ * - It may run more than once. What must happen once, and only if it is committed, goes into
+ *   `tx.afterCommit`.
  *
  * *Errors*, beside those of the verbs:
  * - `resource_exhausted`: the disk is full. Nothing of the transaction is recorded.
@@ -40,8 +42,8 @@ import type { Tables } from './tables/tables.ts';
  *   `details.committed: 'unknown'` the connection was lost during the commit: look before you repeat it.
  * - `conflict`: the transaction lost against others too often, or its lease was lost (`details.leaseLost`).
  *
- * *Secrets.* Environments of sandboxes and secrets of the installation are sealed with the installation's key,
- * which is not in the database.
+ * *Secrets.* Environments of sandboxes and secrets of the installation are sealed with the installation's
+ * key, which is not in the database.
  *
  *     await records.transaction(async (tx) => {
  *       const { sandboxes } = await tx.sandboxes.usage(project);

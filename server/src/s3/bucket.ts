@@ -5,23 +5,23 @@
  * bucket's address, which is put before them and taken off again. An *ETag* is the server's name for one
  * content of an object.
  *
- * **Who calls it.** The store driver `storage/s3.ts`, a few calls a minute, each of many gigabytes; and the buckets
- * of projects, thousands of calls for small objects.
+ * **Who calls it.** The store driver `storage/s3.ts`, a few calls a minute, each of many gigabytes; and the
+ * buckets of projects, thousands of calls for small objects.
  *
- * **Faults.** A call is repeated with growing pauses when the server answers 429 or 5xx, asks to slow down, is
- * silent or hangs up. A download goes on at the byte where it broke. What is sent and what comes is bounded in
- * memory: a few parts of 8 MiB, more for objects beyond 16 GB.
+ * **Faults.** A call is repeated with growing pauses when the server answers 429 or 5xx, asks to slow down,
+ * is silent or hangs up. A download goes on at the byte where it broke. What is sent and what comes is
+ * bounded in memory: a few parts of 8 MiB, more for objects beyond 16 GB.
  *
- * **Integrity.** The server checks the SHA-256 of each request. A CRC-32 of the whole object is stored with it by
- * servers that know checksums. What is read is compared with the checksum that the server has: CRC-32, SHA-256, or
- * an ETag that is an MD5. An object that was put in parts by others, without such a checksum, is checked for its
- * length alone.
+ * **Integrity.** The server checks the SHA-256 of each request. A CRC-32 of the whole object is stored with
+ * it by servers that know checksums. What is read is compared with the checksum that the server has: CRC-32,
+ * SHA-256, or an ETag that is an MD5. An object that was put in parts by others, without such a checksum, is
+ * checked for its length alone.
  *
- * **Errors.** `not_found` (bucket, or key of `get`), `permission_denied` (credentials, or an address that may not be
- * reached), `conflict` (a condition does not hold, or an object changed while it was read), `unavailable` (the server
- * does not answer after all attempts, or gave bytes that do not match their checksum), `failed_precondition`
- * (another region), `resource_exhausted`, `invalid_argument`. No error has a credential in it. An aborted signal
- * rejects with its reason.
+ * **Errors.** `not_found` (bucket, or key of `get`), `permission_denied` (credentials, or an address that may
+ * not be reached), `conflict` (a condition does not hold, or an object changed while it was read),
+ * `unavailable` (the server does not answer after all attempts, or gave bytes that do not match their
+ * checksum), `failed_precondition` (another region), `resource_exhausted`, `invalid_argument`. No error has a
+ * credential in it. An aborted signal rejects with its reason.
  */
 export interface BucketObject {
   key: string;
@@ -57,7 +57,9 @@ export interface ReadOptions extends BucketCall {
 }
 
 export interface ListOptions extends BucketCall {
-  /** Objects with this in their key behind the prefix are shown as one, which ends with it and has no ETag. */
+  /**
+   * Objects with this in their key behind the prefix are shown as one, which ends with it and has no ETag.
+   */
   delimiter?: string | undefined;
 }
 
@@ -79,13 +81,13 @@ export interface Bucket {
   /** Reads no faster than the consumer iterates. The first read rejects `not_found` if there is none. */
   get(key: string, options?: GetOptions): AsyncIterable<Buffer>;
   /**
-   * Some bytes of an object, which have no checksum. Rejects `conflict` if it is another by now, `not_found` if it
-   * is gone.
+   * Some bytes of an object, which have no checksum. Rejects `conflict` if it is another by now, `not_found`
+   * if it is gone.
    */
   read(object: BucketObject, options: ReadOptions): Promise<Buffer>;
   /**
-   * Another object with the same content, made by the server. Rejects `conflict` if the object is another by now,
-   * `resource_exhausted` beyond 5 GiB.
+   * Another object with the same content, made by the server. Rejects `conflict` if the object is another by
+   * now, `resource_exhausted` beyond 5 GiB.
    */
   copy(object: BucketObject, to: string, call?: BucketCall): Promise<BucketObject>;
   /** Whole or not at all. Passes on what the source rejects with. */

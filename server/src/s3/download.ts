@@ -1,6 +1,6 @@
 /**
- * Reads an object in order. A large one is asked for in ranges, several at once, which are held in memory until it
- * is their turn. A range that breaks goes on at the byte where it broke.
+ * Reads an object in order. A large one is asked for in ranges, several at once, which are held in memory
+ * until it is their turn. A range that breaks goes on at the byte where it broke.
  */
 import type { IncomingMessage } from 'node:http';
 import { CayError, isCayError } from '@cay/sdk/protocol';

@@ -14,7 +14,10 @@ import { childrenOf, escaped, textOf, type XmlElement } from './xml.ts';
 export interface OpenBucketOptions {
   address: BucketAddress;
   credentials(): BucketCredentials | Promise<BucketCredentials>;
-  /** Whose word the endpoint is: an operator's may be anywhere, a tenant's on no private network unless allowed. */
+  /**
+   * Whose word the endpoint is: an operator's may be anywhere, a tenant's on no private network unless
+   * allowed.
+   */
   reach: 'anywhere' | 'private' | 'public';
   /** Parts and ranges of one object at once. Default 4. */
   parallel?: number;

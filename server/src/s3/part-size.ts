@@ -6,8 +6,8 @@ const MOST_PARTS = 10_000;
 const LARGEST_PART = 64 * MiB;
 
 /**
- * The size of a part by its number, from 0. Where the size of the whole is not known, parts grow: the protocol has
- * 10,000 of them at most, and each is held in memory.
+ * The size of a part by its number, from 0. Where the size of the whole is not known, parts grow: the
+ * protocol has 10,000 of them at most, and each is held in memory.
  */
 export function partBytes(number: number, sizeBytes: number | undefined): number {
   if (number >= MOST_PARTS) throw tooLarge();

@@ -1,6 +1,6 @@
 /**
- * HTTP requests to S3 servers. Where tenants choose the endpoint, addresses of this machine and of private networks
- * are refused, for the address that the connection is really made to. Redirects are not followed.
+ * HTTP requests to S3 servers. Where tenants choose the endpoint, addresses of this machine and of private
+ * networks are refused, for the address that the connection is really made to. Redirects are not followed.
  */
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
@@ -10,7 +10,10 @@ import { addressKind } from '../lib/address-kind.ts';
 import { guardedLookup } from '../lib/guarded-lookup.ts';
 
 export interface TransportOptions {
-  /** Whether the endpoint may be on this machine or in a private network. Link-local addresses never are allowed. */
+  /**
+   * Whether the endpoint may be on this machine or in a private network. Link-local addresses never are
+   * allowed.
+   */
   allowPrivate: boolean;
   /** Whether a link-local address is allowed too: the operator's own endpoints. */
   allowAny?: boolean | undefined;
@@ -84,7 +87,10 @@ function lookupFor(host: string, options: TransportOptions): LookupFunction {
   });
 }
 
-/** Refuses an endpoint whose literal address is not allowed, before anything is made. Names are checked when used. */
+/**
+ * Refuses an endpoint whose literal address is not allowed, before anything is made. Names are checked when
+ * used.
+ */
 export function requireAllowedEndpoint(endpoint: URL, options: Pick<TransportOptions, 'allowPrivate'>): void {
   const host = endpoint.hostname.replace(/^\[|\]$/g, '');
   const isLocal = host === 'localhost' || host.endsWith('.localhost');

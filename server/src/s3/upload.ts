@@ -1,6 +1,6 @@
 /**
- * Puts an object: in one request if it fits into a part, otherwise in parts, several at once. Parts are held in
- * memory until the server has them, so that each can be sent again.
+ * Puts an object: in one request if it fits into a part, otherwise in parts, several at once. Parts are held
+ * in memory until the server has them, so that each can be sent again.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { crc32 } from 'node:zlib';

@@ -24,9 +24,9 @@ interface Open {
 }
 
 /**
- * The one element of a document, or `undefined` for what is no XML, or too much of it. The server that sends it may
- * be a tenant's: every character is looked at a bounded number of times, which one regular expression for all would
- * not do.
+ * The one element of a document, or `undefined` for what is no XML, or too much of it. The server that sends
+ * it may be a tenant's: every character is looked at a bounded number of times, which one regular expression
+ * for all would not do.
  */
 export function parseXml(text: string): XmlElement | undefined {
   const top: Open = { name: '', text: '', children: [] };

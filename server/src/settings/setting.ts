@@ -25,7 +25,9 @@ export const LISTED = 'with commas, or repeated';
 export interface About {
   group: keyof typeof GROUPS;
   help: string;
-  /** What the value is called in the help, without brackets. Absent: the flag has no value, it is on or off. */
+  /**
+   * What the value is called in the help, without brackets. Absent: the flag has no value, it is on or off.
+   */
   value?: string;
   /** False: there is no flag. Default: the name in kebab-case. */
   flag?: string | false;
@@ -43,8 +45,8 @@ export interface About {
   /** It names a file or a directory: relative ones are those of the process that was given it. */
   path?: true;
   /**
-   * It is never shown, and never an argument of a process that the server or the command line starts. The server
-   * removes its variable from the environment that its own children get.
+   * It is never shown, and never an argument of a process that the server or the command line starts. The
+   * server removes its variable from the environment that its own children get.
    */
   secret?: true;
 }

@@ -1,4 +1,6 @@
-/** What a server in the background is started with, so that it has the settings that this process was given. */
+/**
+ * What a server in the background is started with, so that it has the settings that this process was given.
+ */
 import { resolve } from 'node:path';
 import { SETTINGS } from '../settings.ts';
 import type { Environment, Resolved } from './resolve-settings.ts';
@@ -9,9 +11,9 @@ export interface StartedWith {
 }
 
 /**
- * Flags are given again, and variables are inherited. Secrets are variables even if they were flags: everybody on
- * the machine may read the arguments of a process. Paths are made absolute, because the server runs in another
- * directory.
+ * Flags are given again, and variables are inherited. Secrets are variables even if they were flags:
+ * everybody on the machine may read the arguments of a process. Paths are made absolute, because the server
+ * runs in another directory.
  */
 export function startedWith({ given }: Resolved, env: Environment): StartedWith {
   const args: string[] = [];

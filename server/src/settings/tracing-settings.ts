@@ -1,7 +1,9 @@
 import { anyText } from './kinds.ts';
 import { setting } from './setting.ts';
 
-/** OpenTelemetry's own variables. What is not supported in them is a warning, because others may mean them. */
+/**
+ * OpenTelemetry's own variables. What is not supported in them is a warning, because others may mean them.
+ */
 const tracingVariable = (variable: string, help: string, secret?: true) =>
   setting(anyText, {
     group: 'tracing',

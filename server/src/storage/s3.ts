@@ -1,8 +1,8 @@
 /**
  * A store in a bucket. Each object is one object of the bucket, below the prefix of its address.
  *
- * Several servers may share a bucket. Opening takes back uploads that were begun more than a day ago: the server that
- * began them is gone.
+ * Several servers may share a bucket. Opening takes back uploads that were begun more than a day ago: the
+ * server that began them is gone.
  */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { Bucket } from '../s3/bucket.ts';

@@ -1,11 +1,12 @@
 /**
  * A store whose objects are encrypted with a key of the installation, around any other store.
  *
- *     CAYSEAL1 · id of the key (6 bytes) · salt (32 bytes) · pieces, each of up to 1 MiB with a tag of 16 bytes
+ *     CAYSEAL1 · id of the key (6 bytes) · salt (32 bytes) · pieces: up to 1 MiB and a tag (16 bytes)
  *
- * Each object has a key of its own, derived from the installation's and the salt. Pieces are AES-256-GCM; the nonce
- * has the number of the piece and whether it is the last, and the object's name is authenticated with each. So an
- * object cannot be changed, cut, put together of others or given another name without being noticed when it is read.
+ * Each object has a key of its own, derived from the installation's and the salt. Pieces are AES-256-GCM; the
+ * nonce has the number of the piece and whether it is the last, and the object's name is authenticated with
+ * each. So an object cannot be changed, cut, put together of others or given another name without being
+ * noticed when it is read.
  */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
@@ -16,8 +17,8 @@ import type { Store, StoreCallOptions, StoredObject } from './store.ts';
 export interface SealedStoreOptions {
   box: SealedBox;
   /**
-   * Also reads objects that are not encrypted: those of earlier versions. For a place that nobody else writes to,
-   * because they are not authenticated.
+   * Also reads objects that are not encrypted: those of earlier versions. For a place that nobody else writes
+   * to, because they are not authenticated.
    */
   alsoPlain: boolean;
 }

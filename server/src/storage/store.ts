@@ -32,12 +32,13 @@ export interface StoreCallOptions {
  * **Concurrency.** Any calls may run at once, also on one name, and from several servers that share a store.
  *
  * **Crashes.** After a crash during `put` the old object, or the absence of one, is unchanged. The driver
- * removes partial uploads when it is opened next; where several servers share a store, those that are a day old.
+ * removes partial uploads when it is opened next; where several servers share a store, those that are a day
+ * old.
  *
  * **Errors.** `invalid_argument` (name), `not_found` (`get` only), `resource_exhausted` (no space), and
- * `unavailable` where the store is behind a network and does not answer. What is sealed with another key, or was
- * changed, is `failed_precondition` (`sealed-store.ts`). `put` passes on what its source
- * rejects with. Nothing is retried by the caller within one call.
+ * `unavailable` where the store is behind a network and does not answer. What is sealed with another key, or
+ * was changed, is `failed_precondition` (`sealed-store.ts`). `put` passes on what its source rejects with.
+ * Nothing is retried by the caller within one call.
  *
  *     const store = await openDirectoryStore({ dir: '/mnt/archives' });
  *     const { sizeBytes } = await store.put('sb_1.cay', writeArchive(…));

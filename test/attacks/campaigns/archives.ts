@@ -1,8 +1,8 @@
 /**
- * Archives from a grammar: tars of volumes with names and links that lead elsewhere, and archives of snapshots that
- * are cut, changed, or have another manifest and another tree. One is refused with a reason of the client's, or
- * becomes what can be used and given back; none is a failure of the server's, writes outside of its tree, or is of
- * another tenant.
+ * Archives from a grammar: tars of volumes with names and links that lead elsewhere, and archives of
+ * snapshots that are cut, changed, or have another manifest and another tree. One is refused with a reason of
+ * the client's, or becomes what can be used and given back; none is a failure of the server's, writes outside
+ * of its tree, or is of another tenant.
  */
 import { existsSync } from 'node:fs';
 import { readEnvelope, writeEnvelope, type Part } from '../../../server/src/host/archives/envelope.ts';

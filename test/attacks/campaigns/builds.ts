@@ -1,7 +1,7 @@
 /**
- * Dockerfiles from a grammar, and contexts with names and links that lead elsewhere. A build fails with a reason
- * of the client's or makes a template; none is a failure of the server's, none reads a file of the host, and
- * another tenant learns nothing of it.
+ * Dockerfiles from a grammar, and contexts with names and links that lead elsewhere. A build fails with a
+ * reason of the client's or makes a template; none is a failure of the server's, none reads a file of the
+ * host, and another tenant learns nothing of it.
  */
 import { gzipSync } from 'node:zlib';
 import { layerOf, type TestEntry } from '../../../server/src/host/images/testing/test-image.ts';

@@ -1,8 +1,8 @@
 /**
  * A guest and its programs that try to get out: lookups and connections with hostile fields, and on each
- * connection a ClientHello, requests of HTTP/1 and HTTP/2, or noise, whole and in pieces; and DNS packets from
- * inside, and datagrams in pieces and with wrong lengths. Nothing is reached but what the operator named, the
- * server does not fail, and the guest goes on answering.
+ * connection a ClientHello, requests of HTTP/1 and HTTP/2, or noise, whole and in pieces; and DNS packets
+ * from inside, and datagrams in pieces and with wrong lengths. Nothing is reached but what the operator
+ * named, the server does not fail, and the guest goes on answering.
  */
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';

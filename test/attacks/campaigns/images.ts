@@ -1,8 +1,8 @@
 /**
- * A registry that answers from a grammar: documents, tokens, layers and redirects that are right, nearly right,
- * too long, too short, for others, slow, or nothing at all. It may fail the pulls that name it, and nothing else:
- * no pull is a failure of the server's, nothing is written outside of a tree, no address is reached that the
- * operator did not name.
+ * A registry that answers from a grammar: documents, tokens, layers and redirects that are right, nearly
+ * right, too long, too short, for others, slow, or nothing at all. It may fail the pulls that name it, and
+ * nothing else: no pull is a failure of the server's, nothing is written outside of a tree, no address is
+ * reached that the operator did not name.
  */
 import { existsSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -183,7 +183,9 @@ function mangled(layer: Buffer, random: Random): Buffer {
   return random.chance(0.3) ? copy.subarray(0, random.below(copy.length)) : copy;
 }
 
-/** What it answers to some of the requests of a pull. All of it is decided now, so that a seed gives it again. */
+/**
+ * What it answers to some of the requests of a pull. All of it is decided now, so that a seed gives it again.
+ */
 function answerFrom(random: Random, { manifest, digest }: TestImage, other: string): Named {
   const where = random.pick(['/manifests/', '/blobs/', '/v2/']);
   const kind = random.below(9);

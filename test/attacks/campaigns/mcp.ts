@@ -1,7 +1,7 @@
 /**
  * JSON-RPC from a grammar at `/mcp`: methods that exist and that do not, params from the schemas of the tools
- * and hostile ones, ids of every kind, batches, bodies that are no JSON, headers of other revisions. Each gets an
- * answer that is no failure of the server's, and nothing of another tenant.
+ * and hostile ones, ids of every kind, batches, bodies that are no JSON, headers of other revisions. Each
+ * gets an answer that is no failure of the server's, and nothing of another tenant.
  */
 import type { Campaign } from '../support/campaign.ts';
 import { hostileValue, valueFor, type ValueOptions } from '../support/hostile-value.ts';

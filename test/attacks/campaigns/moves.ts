@@ -1,7 +1,7 @@
 /**
- * Two tenants move sandboxes between two platforms while they use, stop, fork, snapshot and remove them, ask for
- * platforms that there are not, and for sandboxes of each other. A move succeeds or leaves everything as it was: what
- * a sandbox has is there afterwards, once, and is nobody else's.
+ * Two tenants move sandboxes between two platforms while they use, stop, fork, snapshot and remove them, ask
+ * for platforms that there are not, and for sandboxes of each other. A move succeeds or leaves everything as
+ * it was: what a sandbox has is there afterwards, once, and is nobody else's.
  */
 import type { Random } from '../../faults/model/random.ts';
 import type { Campaign } from '../support/campaign.ts';

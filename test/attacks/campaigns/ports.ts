@@ -1,7 +1,7 @@
 /**
- * Two tenants publish the same few ports of the machine on several addresses, at once and with values that are no
- * ports, take away what is another's, and remove sandboxes. A port leads to the sandbox of who has it, on the address
- * that was asked for, and to nothing once it is taken away.
+ * Two tenants publish the same few ports of the machine on several addresses, at once and with values that
+ * are no ports, take away what is another's, and remove sandboxes. A port leads to the sandbox of who has it,
+ * on the address that was asked for, and to nothing once it is taken away.
  */
 import { createServer, connect, type AddressInfo } from 'node:net';
 import { once } from 'node:events';

@@ -196,7 +196,9 @@ function oneOf({ type }: Field, random: Random, depth: number): unknown {
   }
 }
 
-/** Connect's framing: right, mostly; a wrong length, odd flags, several messages, or a message that is cut. */
+/**
+ * Connect's framing: right, mostly; a wrong length, odd flags, several messages, or a message that is cut.
+ */
 function envelopes(message: Buffer, random: Random): Buffer {
   const envelope = (bytes: Buffer) => {
     const head = Buffer.alloc(5);

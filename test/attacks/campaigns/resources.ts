@@ -1,7 +1,7 @@
 /**
  * Two tenants make volumes, secrets, buckets, templates, ports, networks and turns of the same names, and try
- * the other's by name and by id on every route, as does a stranger. Whatever the order of calls: nobody reads,
- * changes, uses or removes what is another's, or learns that it is there.
+ * the other's by name and by id on every route, as does a stranger. Whatever the order of calls: nobody
+ * reads, changes, uses or removes what is another's, or learns that it is there.
  */
 import type { Random } from '../../faults/model/random.ts';
 import type { Campaign } from '../support/campaign.ts';

@@ -1,7 +1,7 @@
 /**
- * Agent tools with inputs from their schemas and hostile ones, while a program in the sandbox swaps directories
- * for symbolic links all the time. Tools act as the sandbox's user: whatever happens, no file of root inside is
- * read or changed, and no answer is a failure of the server's.
+ * Agent tools with inputs from their schemas and hostile ones, while a program in the sandbox swaps
+ * directories for symbolic links all the time. Tools act as the sandbox's user: whatever happens, no file of
+ * root inside is read or changed, and no answer is a failure of the server's.
  */
 import { TOOL_DIALECTS } from '@cay/sdk/protocol';
 import type { Campaign } from '../support/campaign.ts';

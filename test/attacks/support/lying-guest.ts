@@ -1,7 +1,7 @@
 /**
  * A guest that lies. Root in a sandbox can do that: the socket between the server and its guest is in the
- * sandbox, and the newest connection is the one that counts. Here the test takes it over from outside, once the
- * true guest cannot use it any more.
+ * sandbox, and the newest connection is the one that counts. Here the test takes it over from outside, once
+ * the true guest cannot use it any more.
  */
 import { execFile } from 'node:child_process';
 import { readdir, rm, stat } from 'node:fs/promises';

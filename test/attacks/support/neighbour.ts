@@ -1,7 +1,8 @@
 /**
  * A program that works in a sandbox and asks how the server is, over and over, and is asked how long that
  * took. It is a process of its own, so that what attacks the server does not slow down the clock of who
- * suffers from it. It calls an idle server beside it in the same way, which shows what the machine alone costs.
+ * suffers from it. It calls an idle server beside it in the same way, which shows what the machine alone
+ * costs.
  */
 import { Agent, request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,7 +1,7 @@
 /**
- * The platforms that attacks run on: gVisor, runc and a real Docker engine. A suite of attacks is written once
- * and runs on each of them, with a server of its own. What a platform cannot do is skipped with the reason that
- * its capabilities give.
+ * The platforms that attacks run on: gVisor, runc and a real Docker engine. A suite of attacks is written
+ * once and runs on each of them, with a server of its own. What a platform cannot do is skipped with the
+ * reason that its capabilities give.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { chmodSync } from 'node:fs';

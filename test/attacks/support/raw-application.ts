@@ -7,7 +7,9 @@ const DIRECTORY = '/tmp/raw';
 
 /** An application that listens on ports of a sandbox and answers with bytes of the test's choice. */
 export interface RawApplication {
-  /** What the next requests are answered with, piece by piece. One that hangs neither closes nor answers more. */
+  /**
+   * What the next requests are answered with, piece by piece. One that hangs neither closes nor answers more.
+   */
   answers(pieces: string | readonly string[], options?: { hangs?: boolean }): Promise<void>;
   /** Heads and bodies of the requests that came since this was called last, as they came. */
   seen(): Promise<string[]>;

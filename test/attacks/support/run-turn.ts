@@ -98,7 +98,9 @@ export async function runTurn(
   return { cases: done, seconds, rssBefore, rssAfter, findings };
 }
 
-/** The errors among lines of the log: a turn that depends on the load of the machine cannot be played again. */
+/**
+ * The errors among lines of the log: a turn that depends on the load of the machine cannot be played again.
+ */
 function loggedErrors(log: string): string {
   const errors = log.split('\n').filter((line) => /"level":[56]0/.test(line));
   return errors

@@ -29,7 +29,9 @@ export interface TargetOptions {
   env?: Record<string, string>;
   /** A program, with arguments, that becomes the server that it is given as more arguments. */
   through?: readonly string[];
-  /** On Docker: keeps the engine's data on a filesystem of that size that can limit the disk of a container. */
+  /**
+   * On Docker: keeps the engine's data on a filesystem of that size that can limit the disk of a container.
+   */
   dockerDiskBytes?: number;
 }
 

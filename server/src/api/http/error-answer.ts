@@ -60,7 +60,9 @@ function messageOf(issue: z.core.$ZodIssue): string {
   return `${JSON.stringify(String(issue.path.at(-1)).slice(0, 100))} ${issue.issues[0]?.message ?? issue.message}`;
 }
 
-/** Names the first fault in words, all of them in details, and in the hint the field that may have been meant. */
+/**
+ * Names the first fault in words, all of them in details, and in the hint the field that may have been meant.
+ */
 export function invalid(error: z.ZodError, where = 'request', schema?: z.ZodType): CayError {
   const issues = error.issues.slice(0, 20).map((issue) => ({
     path: issue.path.map(String).join('.'),

@@ -3,8 +3,8 @@ import type { KeyVerbs } from '../../control/tenants/key-verbs.ts';
 /** Authenticates as `keys` does, and remembers which project a key belongs to. */
 export interface KnownCallers extends Pick<KeyVerbs, 'authenticate'> {
   /**
-   * The project of a key that was valid a moment ago. To sort requests by, before they are authenticated; never
-   * to admit one.
+   * The project of a key that was valid a moment ago. To sort requests by, before they are authenticated;
+   * never to admit one.
    */
   projectOf(secret: string): string | undefined;
 }

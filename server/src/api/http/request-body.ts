@@ -7,8 +7,9 @@ import { leaveUnread } from './unread-bodies.ts';
 const MOST_WAITING = 4;
 
 /**
- * The body of a request, chunk by chunk as it arrives. A reader that stops leaves the connection open, so that
- * the answer with the reason can still be sent; iterating over the request itself would end the connection.
+ * The body of a request, chunk by chunk as it arrives. A reader that stops leaves the connection open, so
+ * that the answer with the reason can still be sent; iterating over the request itself would end the
+ * connection.
  *
  * Chunks are taken from `data` events. Reading the stream would join those that wait into one, which copies
  * every byte of a large upload once more.

@@ -32,9 +32,10 @@ export function streamFormat(context: Context<Env>): StreamFormat | undefined {
 }
 
 /**
- * Answers with the bytes of a source. A source that fails before its first byte is answered with an error. One
- * that fails later has its connection cut: the status is sent by then, and what was sent so far must not look
- * like all of it. The adapter of the HTTP framework would end such an answer in good order, with a length.
+ * Answers with the bytes of a source. A source that fails before its first byte is answered with an error.
+ * One that fails later has its connection cut: the status is sent by then, and what was sent so far must not
+ * look like all of it. The adapter of the HTTP framework would end such an answer in good order, with a
+ * length.
  */
 export async function bytesAnswer(
   context: Context<Env>,

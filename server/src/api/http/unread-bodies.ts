@@ -12,9 +12,9 @@ export function leaveUnread(request: IncomingMessage): void {
 }
 
 /**
- * The request is answered. What is left of a body whose reader has stopped is read to its end, or the connection is
- * closed: Node reads only bodies that nobody has begun to read, and the next request comes after the body. A proxy
- * may have that one from another client.
+ * The request is answered. What is left of a body whose reader has stopped is read to its end, or the
+ * connection is closed: Node reads only bodies that nobody has begun to read, and the next request comes
+ * after the body. A proxy may have that one from another client.
  */
 export function readOut(request: IncomingMessage): void {
   if (!unread.has(request) || request.complete || request.destroyed) return;

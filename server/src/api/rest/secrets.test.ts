@@ -17,7 +17,10 @@ const VALUE = 'canary-of-the-secret';
 const publicMaterial = newAuthority();
 const publicAuthority = openAuthority(publicMaterial);
 
-/** `ask HOST PORT [HEADER]`: one request over HTTPS, with a header in which `$NAME` is replaced. Prints the answer. */
+/**
+ * `ask HOST PORT [HEADER]`: one request over HTTPS, with a header in which `$NAME` is replaced. Prints the
+ * answer.
+ */
 const ask: Program = async ({ argv, env, stdout, connect }) => {
   const [, host, port, header = 'x-none: 1'] = argv;
   const [name, value] = header.replace(/\$(\w+)/, (_, variable: string) => env[variable] ?? '').split(': ');

@@ -21,7 +21,8 @@ export interface ResolvedImage {
 
 /**
  * Keeps images for sandboxes, where the backend does that itself. A template that no other is may be the name
- * of an image; `ensure` pulls it if it is not there. All verbs hold the operator's policy: `permission_denied`.
+ * of an image; `ensure` pulls it if it is not there. All verbs hold the operator's policy:
+ * `permission_denied`.
  *
  * Called by the control plane: `resolveImage` for each create, before anything is recorded, so that the
  * record has the digest; the others for `cay image`.

@@ -7,8 +7,8 @@ export interface Capacity {
 }
 
 /**
- * What is left on a platform. A resource without a bound is absent. `pids` counts processes and threads, `pool`
- * the instances of the warm pool.
+ * What is left on a platform. A resource without a bound is absent. `pids` counts processes and threads,
+ * `pool` the instances of the warm pool.
  */
 export interface PlatformCapacity {
   memory?: Capacity;

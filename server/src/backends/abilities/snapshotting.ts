@@ -111,8 +111,8 @@ export interface Snapshotting {
   snapshotFiles(snapshot: SnapshotId): SnapshotFiles;
 
   /**
-   * The snapshot as one archive, signed by the seal. The format is that of `host/archives/envelope.ts`, so that
-   * other backends import the files; memory goes on under the runtime that wrote it alone.
+   * The snapshot as one archive, signed by the seal. The format is that of `host/archives/envelope.ts`, so
+   * that other backends import the files; memory goes on under the runtime that wrote it alone.
    */
   exportSnapshot(
     snapshot: SnapshotId,

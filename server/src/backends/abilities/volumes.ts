@@ -25,20 +25,21 @@ export interface VolumeWish extends CallScope {
 /**
  * Keeps volumes: directories that outlive sandboxes, and that a spec mounts by their id.
  *
- * **Terms.** A volume with `readOnly` is a *snapshot* of another: it never changes. Without it, one made `from`
- * another is a *clone*, which begins with its content.
+ * **Terms.** A volume with `readOnly` is a *snapshot* of another: it never changes. Without it, one made
+ * `from` another is a *clone*, which begins with its content.
  *
- * **Who calls.** The control plane alone: once for each verb of a client, and `listVolumes` at startup and every
- * minute. The control plane chooses ids, and knows names, projects and which sandbox mounts what. It never
- * runs two verbs on one volume at the same time. Every verb is idempotent and survives a crash: a volume that
- * was being made is absent afterwards, one that was being removed is removed.
+ * **Who calls.** The control plane alone: once for each verb of a client, and `listVolumes` at startup and
+ * every minute. The control plane chooses ids, and knows names, projects and which sandbox mounts what. It
+ * never runs two verbs on one volume at the same time. Every verb is idempotent and survives a crash: a
+ * volume that was being made is absent afterwards, one that was being removed is removed.
  *
  * What happens to a sandbox (stop, rollback, fork, snapshot, hibernation) leaves its volumes alone. A mounted
  * volume shows what others write to it: at once on a shared kernel, and at the next open or read on gVisor.
  *
  * **Concurrency.** Verbs on different volumes run side by side, with starts of sandboxes that mount them.
  *
- * **Cost.** Where the storage copies instantly a clone takes milliseconds, elsewhere the time to copy all of it.
+ * **Cost.** Where the storage copies instantly a clone takes milliseconds, elsewhere the time to copy all of
+ * it.
  *
  *     const volumes = backend.ability('volumes');
  *     await volumes.createVolume(id, { project, sizeBytes: 1 << 30 });
@@ -48,16 +49,18 @@ export interface VolumeWish extends CallScope {
  */
 export interface VolumeKeeping {
   /**
-   * The same id made in the same way resolves with what exists; in another way rejects `already_exists`. Rejects
-   * `not_found` (of `from`), `unsupported`, `failed_precondition` (too small for what it begins with),
-   * `resource_exhausted`.
+   * The same id made in the same way resolves with what exists; in another way rejects `already_exists`.
+   * Rejects `not_found` (of `from`), `unsupported`, `failed_precondition` (too small for what it begins
+   * with), `resource_exhausted`.
    */
   createVolume(id: VolumeId, wish: VolumeWish): Promise<VolumeFacts>;
   /** Rejects `not_found`. */
   inspectVolume(id: VolumeId, scope?: CallScope): Promise<VolumeFacts>;
   /** Every volume that is complete, in no order, without what it uses. */
   listVolumes(scope?: CallScope): Promise<Omit<VolumeFacts, 'usedBytes'>[]>;
-  /** An absent one is done. Rejects `failed_precondition` with `details.sandboxes` while a sandbox mounts it. */
+  /**
+   * An absent one is done. Rejects `failed_precondition` with `details.sandboxes` while a sandbox mounts it.
+   */
   removeVolume(id: VolumeId, scope?: CallScope): Promise<void>;
   /**
    * Both need the ability `volumeArchives`. All of it as a tar archive (POSIX pax), as it is when the first

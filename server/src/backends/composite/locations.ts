@@ -1,4 +1,6 @@
-/** Knows which member has each sandbox, snapshot and volume: from what was noted, else by asking all members. */
+/**
+ * Knows which member has each sandbox, snapshot and volume: from what was noted, else by asking all members.
+ */
 import { CayError, type SandboxId, type SnapshotId, type VolumeId } from '@cay/sdk/protocol';
 import type { Backend, CallScope } from '../backend.ts';
 import { requireSandboxId, requireSnapshotId, requireVolumeId } from '../support/check.ts';

@@ -2,8 +2,8 @@ import { CayError } from '@cay/sdk/protocol';
 import type { DockerClient } from './docker-client.ts';
 
 /**
- * The engine opens these files of a container itself whenever it starts the container or a program in it. If one
- * of them is a named pipe the engine waits for ever, and answers nothing about that container meanwhile.
+ * The engine opens these files of a container itself whenever it starts the container or a program in it. If
+ * one of them is a named pipe the engine waits for ever, and answers nothing about that container meanwhile.
  */
 const FILES = ['/etc/passwd', '/etc/group'];
 /** As Go counts the bits of a mode. */

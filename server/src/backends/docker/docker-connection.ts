@@ -1,4 +1,7 @@
-/** Requests to the Docker Engine API, in the oldest version that both sides know, and what their failures mean. */
+/**
+ * Requests to the Docker Engine API, in the oldest version that both sides know, and what their failures
+ * mean.
+ */
 import { Agent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import { CayError } from '@cay/sdk/protocol';
 import { BodyTooLong, readWhole } from '../../lib/http-body.ts';

@@ -98,8 +98,8 @@ export async function lookAtEngine(
 const ARCHITECTURES: Record<string, NodeJS.Architecture> = { x86_64: 'x64', aarch64: 'arm64' };
 
 /**
- * The same list as on this machine's own runtimes: that of an engine depends on its version, and lets through what
- * sandboxes have no use for. An engine of another architecture keeps its own.
+ * The same list as on this machine's own runtimes: that of an engine depends on its version, and lets through
+ * what sandboxes have no use for. An engine of another architecture keeps its own.
  */
 function seccompFor({ Architecture = '', SecurityOptions }: EngineInfo): string | undefined {
   const architecture = ARCHITECTURES[Architecture];

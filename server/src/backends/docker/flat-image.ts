@@ -37,7 +37,9 @@ export async function unpackInto(
   });
 }
 
-/** An image of one layer with exactly these files and no name, which the next sweep removes unless it is used. */
+/**
+ * An image of one layer with exactly these files and no name, which the next sweep removes unless it is used.
+ */
 export async function flatImage(
   { client, installation }: Pick<DockerContext, 'client' | 'installation'>,
   files: AsyncIterable<Uint8Array>,

@@ -22,8 +22,8 @@ export interface GuestConnection {
 export interface GuestConnections {
   get(id: SandboxId): GuestConnection | undefined;
   /**
-   * Dials in the background if there is no connection yet. In a container that was just started no code of the
-   * sandbox has run, so its account files are not checked before the first dial.
+   * Dials in the background if there is no connection yet. In a container that was just started no code of
+   * the sandbox has run, so its account files are not checked before the first dial.
    */
   open(found: Found, options?: { justStarted?: boolean }): GuestConnection;
   /** A connection to a container that is not the sandbox's yet. */

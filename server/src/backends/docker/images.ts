@@ -1,6 +1,6 @@
 /**
- * The images that sandboxes are made from. Each image that is asked for is *prepared* once. Prepared images are
- * a cache: removing one that is not in use costs the time to make it again.
+ * The images that sandboxes are made from. Each image that is asked for is *prepared* once. Prepared images
+ * are a cache: removing one that is not in use costs the time to make it again.
  */
 import { createHash } from 'node:crypto';
 import { CayError, isCayError } from '@cay/sdk/protocol';

@@ -17,8 +17,8 @@ export function openFilesLimit(): OpenFilesLimit {
     isSet,
 
     /**
-     * An engine says only in words of its runtime that it may not raise the limit. Whether that was the reason
-     * shows without the limit: the container then gets the engine's own, lower one.
+     * An engine says only in words of its runtime that it may not raise the limit. Whether that was the
+     * reason shows without the limit: the container then gets the engine's own, lower one.
      */
     async attempt(spec, attempt) {
       const setOpenFiles = isSet(spec);

@@ -1,8 +1,8 @@
 /**
- * Putting a sandbox back to a snapshot: another container is made of the snapshot's image and started beside the
- * old one, which is frozen meanwhile. Then it takes its place. Until then any failure takes the new one away and
- * lets the old one go on; a server that is killed leaves both, and the next one sees by their names how far it
- * had come.
+ * Putting a sandbox back to a snapshot: another container is made of the snapshot's image and started beside
+ * the old one, which is frozen meanwhile. Then it takes its place. Until then any failure takes the new one
+ * away and lets the old one go on; a server that is killed leaves both, and the next one sees by their names
+ * how far it had come.
  */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';

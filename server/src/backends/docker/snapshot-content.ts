@@ -127,7 +127,9 @@ function partsOf(path: string, action: string): string[] {
 
 type FileType = keyof typeof TYPE_BITS | 'file';
 
-/** The type of what is there. The engine follows symlinks on the way, so every directory on it is looked at. */
+/**
+ * The type of what is there. The engine follows symlinks on the way, so every directory on it is looked at.
+ */
 async function requirePath(
   client: DockerClient,
   container: string,

@@ -1,6 +1,6 @@
 /**
- * Snapshots as images of the engine. An image is a snapshot as long as it has the tag of one: a removed snapshot
- * whose layers others stand on loses its tag, and the engine removes it with the last of them.
+ * Snapshots as images of the engine. An image is a snapshot as long as it has the tag of one: a removed
+ * snapshot whose layers others stand on loses its tag, and the engine removes it with the last of them.
  */
 import { CayError, isId, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { CallScope, SnapshotFacts } from '../backend.ts';

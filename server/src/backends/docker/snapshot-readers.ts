@@ -1,6 +1,6 @@
 /**
- * Reading the files of a snapshot. The engine gives files of containers alone, so a snapshot that is read has a
- * container that never runs. It stays for a while, because who reads one file reads more.
+ * Reading the files of a snapshot. The engine gives files of containers alone, so a snapshot that is read has
+ * a container that never runs. It stays for a while, because who reads one file reads more.
  */
 import type { SnapshotId } from '@cay/sdk/protocol';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
@@ -102,8 +102,8 @@ export function snapshotReaders(
         action: 'look for containers without a reader',
         query: { all: true, filters: JSON.stringify({ label: [`${LABELS.reader}=${installation}`] }) },
       })) as { Id: string }[];
-      // One that is being made is in the list before it is held, for which the sweep of the next minute is early
-      // enough.
+      // One that is being made is in the list before it is held, for which the sweep of the next minute is
+      // early enough.
       const lost = open.size > held.size ? [] : found.filter(({ Id }) => !held.has(Id));
       if (!dryRun) for (const { Id } of lost) await removeContainer(Id);
       return lost.map(({ Id }) => ({ kind: 'container', name: Id.slice(0, 12) }));

@@ -30,8 +30,8 @@ export interface ContainerOrigin {
 
 export interface ContainerStarter {
   /**
-   * `before` is the container that exists. When it rejects, what it began is undone. Without `before` it is made
-   * of `origin`, or of the spec's template.
+   * `before` is the container that exists. When it rejects, what it began is undone. Without `before` it is
+   * made of `origin`, or of the spec's template.
    */
   start(
     id: SandboxId,

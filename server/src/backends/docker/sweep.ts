@@ -8,8 +8,9 @@ import type { SnapshotReaders } from './snapshot-readers.ts';
 const YOUNG_MS = 60 * 60_000;
 
 /**
- * Removes containers that nobody reads any more, and images without a name: of snapshots that were removed while
- * they were read, and of imports that did not come to their end. What is in use the engine does not remove.
+ * Removes containers that nobody reads any more, and images without a name: of snapshots that were removed
+ * while they were read, and of imports that did not come to their end. What is in use the engine does not
+ * remove.
  */
 export function sweeper(
   { client, installation }: Pick<DockerContext, 'client' | 'installation'>,

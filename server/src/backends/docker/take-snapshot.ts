@@ -21,7 +21,9 @@ const PLAIN_RUNTIMES = new Set(['runc', 'crun', 'youki']);
 /** Of others, whether it was seen. */
 const seenRuntimes = new Map<string, boolean>();
 
-/** Keeps what the container has written as one more layer. Volumes and memory filesystems are not part of it. */
+/**
+ * Keeps what the container has written as one more layer. Volumes and memory filesystems are not part of it.
+ */
 export async function takeSnapshot(
   context: DockerContext & { snapshots: SnapshotImages },
   id: SandboxId,
@@ -87,8 +89,8 @@ async function flatten(
 }
 
 /**
- * Rejects `unsupported` where the runtime keeps written files in a layer of its own, as gVisor does by default:
- * an image of the container would have none of them.
+ * Rejects `unsupported` where the runtime keeps written files in a layer of its own, as gVisor does by
+ * default: an image of the container would have none of them.
  */
 async function requireVisible(
   { client, guests }: DockerContext,

@@ -1,6 +1,7 @@
 /**
- * Templates by name, and images by theirs: a name that no template has is the name of an image. A name without a
- * tag, a digest and a path is not fetched from anywhere: it is more likely a template that is misspelt or gone.
+ * Templates by name, and images by theirs: a name that no template has is the name of an image. A name
+ * without a tag, a digest and a path is not fetched from anywhere: it is more likely a template that is
+ * misspelt or gone.
  */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { ImageStore } from '../../host/images/image.ts';
@@ -54,8 +55,8 @@ export function imageTemplates(
   const digests = new Map<string, string>();
 
   /**
-   * Both ways to write it mean the same. A digest is allowed if the tag beside it is and leads there: any other
-   * would be any image of that repository.
+   * Both ways to write it mean the same. A digest is allowed if the tag beside it is and leads there: any
+   * other would be any image of that repository.
    */
   function requireAllowed(reference: ImageReference, made: boolean): void {
     const tagged = taggedPart(reference);

@@ -8,8 +8,8 @@ import type { Policy } from '../../policy/policy.ts';
 
 /**
  * What the mounts of a spec are on this machine. Rejects `not_found` for a volume that does not exist,
- * `failed_precondition` for a snapshot that is to be written, `permission_denied` for a directory of the host that
- * the operator does not allow.
+ * `failed_precondition` for a snapshot that is to be written, `permission_denied` for a directory of the host
+ * that the operator does not allow.
  */
 export function planMounts(
   {

@@ -93,8 +93,8 @@ export class Pool {
 
   /**
    * One that is being made and that nobody waits for, when it runs. Undefined if there is none, or if it came
-   * to nothing. Follows a `take` that found none. `claim` is called in the turn of the event loop in which the
-   * instance leaves the pool.
+   * to nothing. Follows a `take` that found none. `claim` is called in the turn of the event loop in which
+   * the instance leaves the pool.
    */
   async next(key: PoolKey, claim: (instance: Instance) => void): Promise<Instance | undefined> {
     const coming = this.#making.find(({ waiter }) => waiter === undefined);

@@ -37,7 +37,10 @@ export const ROLLBACK_FAULTS = [
   'local.rollback.switched',
 ] as const;
 
-/** How long a rollback waits for unwritten files of mounts. What remains is written when the old instance has ended. */
+/**
+ * How long a rollback waits for unwritten files of mounts. What remains is written when the old instance has
+ * ended.
+ */
 const BUCKETS_MS = 20_000;
 
 export async function rollback(

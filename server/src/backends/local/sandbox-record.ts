@@ -5,13 +5,14 @@
  * | phase | instance | memory | what it means after a crash |
  * |---|---|---|---|
  * | `starting` | yes | no | the start is undone: it is stopped, or absent if this was its first incarnation |
- * | `starting` | yes | yes | it is being restored: a guest that answers is adopted, else it is hibernated again, or absent if this was its first incarnation |
+ * | `starting` | yes | yes | it is being restored: a guest that answers is adopted, else see below |
  * | `ready` | yes | no | taken up if its processes live |
  * | `ready` | yes | yes | it is being hibernated: the image is not whole, and dropped |
  * | `hibernated` | maybe | yes | the image is complete; an instance that is left is removed |
  * | `stopped`, `failed` | maybe | no | no processes; an instance that is left is removed |
  * | `removing` | maybe | maybe | the removal is finished |
  *
+ * A restore that nobody answers is hibernated again, or absent if this was its first incarnation.
  * `stopping` beside `ready`: if its processes are gone they were ended, and did not end by themselves.
  * `next` beside any of them is a rollback that has not happened: what it had begun to make is removed.
  */
@@ -24,8 +25,8 @@ import { openJsonRecords, type JsonRecords } from '../../host/json-records.ts';
 import { hasOpenEnv, withOpenedEnv, withSealedEnv } from './sealed-env.ts';
 
 /**
- * What a sandbox has of its template: the tree that its own was cloned from, and the directories of the host that
- * are shown in it. The records on disk call it `footing`.
+ * What a sandbox has of its template: the tree that its own was cloned from, and the directories of the host
+ * that are shown in it. The records on disk call it `footing`.
  */
 export const TemplatePartsSchema = z.object({
   templateTree: z.string(),

@@ -118,8 +118,8 @@ export async function start(
 }
 
 /**
- * What was made in advance: a running instance, also one that is just being made, or a tree. It is held in the
- * turn of the event loop in which it is taken.
+ * What was made in advance: a running instance, also one that is just being made, or a tree. It is held in
+ * the turn of the event loop in which it is taken.
  */
 async function takeReady(
   engine: Engine,

@@ -3,7 +3,9 @@ import { readInstance } from '../../host/instances/instance.ts';
 import type { StatsScope } from '../backend.ts';
 import { requireReady, requireRecord, type Engine } from './engine.ts';
 
-/** On some storage what a tree takes is found by a walk, which is too much for a reading every few seconds. */
+/**
+ * On some storage what a tree takes is found by a walk, which is too much for a reading every few seconds.
+ */
 export async function statsOf(
   engine: Engine,
   id: SandboxId,

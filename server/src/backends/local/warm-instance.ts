@@ -19,7 +19,8 @@ export async function makeWarmInstance(
     await cloneTemplate(engine, facts, usual);
     instance = await startInstance(resources, facts, usual);
     if (!isAwaited()) await warmUp(instance);
-    // The first command of a sandbox would wait for these files. If they cannot be written now, it tries again.
+    // The first command of a sandbox would wait for these files. If they cannot be written now, it tries
+    // again.
     const certificate = resources.egress?.certificate;
     if (certificate !== undefined && !isAwaited())
       await putTrustFiles(instance.link.guest.files('root'), certificate).catch(engine.onError);

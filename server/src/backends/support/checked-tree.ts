@@ -1,7 +1,7 @@
 /**
  * Checks a tree that comes as a tar archive, for platforms that unpack archives themselves: no name leads
- * elsewhere, nothing is below what is no directory, a hard link is to a file of the same archive, and there are
- * no devices. Yields the same entries.
+ * elsewhere, nothing is below what is no directory, a hard link is to a file of the same archive, and there
+ * are no devices. Yields the same entries.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { byteReader, TruncatedError } from '../../lib/byte-reader.ts';

@@ -1,9 +1,9 @@
 /**
  * Compares two indexes of trees.
  *
- * An index does not say which file is which, so a rename is a guess: a file that is gone and one that has come
- * with the same content, and a directory that is gone and one that has come with mostly the same names in it.
- * Where several fit, the first in the order of paths is taken.
+ * An index does not say which file is which, so a rename is a guess: a file that is gone and one that has
+ * come with the same content, and a directory that is gone and one that has come with mostly the same names
+ * in it. Where several fit, the first in the order of paths is taken.
  */
 import type { FileChange } from '@cay/sdk/protocol';
 import type { IndexedFile, TreeIndex } from './tree-index.ts';

@@ -1,6 +1,6 @@
 /**
- * An index of a tree of files: what is at each path, and a digest of its content. It is made from a tar stream,
- * for platforms that give their files in no other way.
+ * An index of a tree of files: what is at each path, and a digest of its content. It is made from a tar
+ * stream, for platforms that give their files in no other way.
  */
 import { createHash } from 'node:crypto';
 import { CayError, type FileChange } from '@cay/sdk/protocol';

@@ -44,7 +44,9 @@ export function number32(bytes: Buffer, at: number): number {
 const LONGEST_NAME = 255;
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** A name that ends with a zero, and where the next thing begins. Refuses one that can be no part of a key. */
+/**
+ * A name that ends with a zero, and where the next thing begins. Refuses one that can be no part of a key.
+ */
 export function nameAt(bytes: Buffer, at: number): { name: string; end: number } {
   const end = bytes.indexOf(0, at);
   if (end < 0) throw new FuseError(constants.errno.EINVAL);

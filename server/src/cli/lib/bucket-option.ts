@@ -1,4 +1,7 @@
-/** Buckets as they are written: copies (`data:/data`, `data:2026/input:/data,down`) and mounts (`data:/data,mount`). */
+/**
+ * Buckets as they are written: copies (`data:/data`, `data:2026/input:/data,down`) and mounts
+ * (`data:/data,mount`).
+ */
 import type { CreateSandboxInput } from '@cay/sdk/client';
 import { usageError } from './failure.ts';
 

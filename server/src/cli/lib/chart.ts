@@ -10,8 +10,8 @@ interface Range {
 }
 
 /**
- * One row of a table: a chart, the newest value and the largest. A column of the chart is the largest value of its
- * time, and a gap where nothing was read.
+ * One row of a table: a chart, the newest value and the largest. A column of the chart is the largest value
+ * of its time, and a gap where nothing was read.
  */
 export function chartRow(
   name: string,

@@ -84,7 +84,9 @@ interface Words {
   hint?: string;
 }
 
-/** The same failure for a reader of the command line. `flags` are those that the verb has; absent means all. */
+/**
+ * The same failure for a reader of the command line. `flags` are those that the verb has; absent means all.
+ */
 export function inCliWords(error: unknown, flags?: readonly string[]): CayError {
   const known = isCayError(error) ? error : unexpected(error);
   const words =

@@ -1,4 +1,6 @@
-/** The command line's side of a server: one connection, and sandboxes by id, name or the beginning of an id. */
+/**
+ * The command line's side of a server: one connection, and sandboxes by id, name or the beginning of an id.
+ */
 import {
   CayError,
   Sandbox,

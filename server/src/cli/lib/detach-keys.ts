@@ -1,7 +1,9 @@
 const FIRST = 0x10;
 const BOTH = Buffer.of(FIRST, 0x11);
 
-/** What of the input is the command's, and whether Ctrl-P and then Ctrl-Q were typed, in one chunk or in two. */
+/**
+ * What of the input is the command's, and whether Ctrl-P and then Ctrl-Q were typed, in one chunk or in two.
+ */
 export interface Typed {
   pass: Buffer;
   detach: boolean;

@@ -1,6 +1,6 @@
 /**
- * The content of a file in large chunks, the next of which is read while one is sent. They are lent: who has sent
- * one gives its memory back.
+ * The content of a file in large chunks, the next of which is read while one is sent. They are lent: who has
+ * sent one gives its memory back.
  */
 import { Buffer } from 'node:buffer';
 import { open } from 'node:fs/promises';

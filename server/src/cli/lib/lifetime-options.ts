@@ -1,4 +1,7 @@
-/** The flags that say how long a sandbox lives and what becomes of an idle one, shared by `create` and `update`. */
+/**
+ * The flags that say how long a sandbox lives and what becomes of an idle one, shared by `create` and
+ * `update`.
+ */
 import type { IdlePolicy, OnTimeout } from '@cay/sdk/client';
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { parseDuration } from './units.ts';

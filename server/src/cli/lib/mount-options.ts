@@ -9,7 +9,9 @@ const VOLUME =
   'write NAME:/path, NAME:/path:ro or NAME:/path,subpath=DIR; /host/dir:/path mounts a directory of the host';
 const TMPFS = 'write /path, or /path:size=64m,mode=1777,noexec';
 
-/** A source that begins with a slash is a directory of the host, which is read-only unless `:rw` says more. */
+/**
+ * A source that begins with a slash is a directory of the host, which is read-only unless `:rw` says more.
+ */
 export function parseVolume(text: string): Mount {
   const refuse = () => usageError(`"${text}" is no mount for --volume`, VOLUME);
   const [head = '', ...options] = text.split(',');

@@ -1,7 +1,7 @@
 /**
- * As much of `fetch` as the client uses, on Node's own HTTP. Node's `fetch` costs every verb 30 ms to load, turns
- * every chunk of a body into web streams and back, and gives up after five minutes without an answer. A server may
- * need longer: it pulls an image first, or packs a large memory image.
+ * As much of `fetch` as the client uses, on Node's own HTTP. Node's `fetch` costs every verb 30 ms to load,
+ * turns every chunk of a body into web streams and back, and gives up after five minutes without an answer. A
+ * server may need longer: it pulls an image first, or packs a large memory image.
  */
 import type { Agent, ClientRequest, IncomingMessage } from 'node:http';
 import type { RequestOptions } from 'node:https';
@@ -76,7 +76,9 @@ function answerOf(request: ClientRequest, body: Body): Promise<IncomingMessage> 
   return promise;
 }
 
-/** Stops when the server has refused it before it had all. An answer that tells of progress begins early too. */
+/**
+ * Stops when the server has refused it before it had all. An answer that tells of progress begins early too.
+ */
 async function sendAll(request: ClientRequest, body: AsyncIterable<Uint8Array>): Promise<void> {
   let over = false;
   let wake: (() => void) | undefined;
@@ -136,7 +138,9 @@ interface Reader {
 /** Chunks that wait for the reader before the server is slowed down. */
 const MOST_WAITING = 16;
 
-/** Takes chunks from events: reading the stream would join those that wait, which copies every byte once more. */
+/**
+ * Takes chunks from events: reading the stream would join those that wait, which copies every byte once more.
+ */
 function readerOf(answer: IncomingMessage): Reader {
   const waiting: Buffer[] = [];
   let ended = false;

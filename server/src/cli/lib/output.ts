@@ -13,7 +13,9 @@ export function print(text: string): void {
   process.stdout.write(`${text}\n`);
 }
 
-/** For people alone: on standard error, so that no pipe reads it. Replaces a line of progress on a terminal. */
+/**
+ * For people alone: on standard error, so that no pipe reads it. Replaces a line of progress on a terminal.
+ */
 export function note(text: string): void {
   process.stderr.write(`${process.stderr.isTTY ? '\r\u001b[K' : ''}${text}\n`);
 }

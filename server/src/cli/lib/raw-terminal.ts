@@ -22,8 +22,9 @@ export function rawTerminal(): () => void {
 }
 
 /**
- * Reads the keys of a terminal whose input nobody gets: Ctrl-P Ctrl-Q calls `detach`, and the others that mean
- * signals are signals to this process. Does nothing in the background, where reading would stop the process.
+ * Reads the keys of a terminal whose input nobody gets: Ctrl-P Ctrl-Q calls `detach`, and the others that
+ * mean signals are signals to this process. Does nothing in the background, where reading would stop the
+ * process.
  */
 export function watchKeys(detach: () => void): () => void {
   const { stdin } = process;

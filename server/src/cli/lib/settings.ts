@@ -103,7 +103,10 @@ export interface Address {
   own: boolean;
 }
 
-/** A flag beats every variable: `--url`, `--data`, `CAY_URL`, then the data directory of `CAY_DATA` or the default. */
+/**
+ * A flag beats every variable: `--url`, `--data`, `CAY_URL`, then the data directory of `CAY_DATA` or the
+ * default.
+ */
 export function addressOf(options: CommonOptions): Address {
   const { CAY_API_KEY } = process.env;
   const chosen = chosenUrl(options);

@@ -1,4 +1,6 @@
-/** One vocabulary of states for `ls`, `inspect` and filters: a paused sandbox is named by how it is paused. */
+/**
+ * One vocabulary of states for `ls`, `inspect` and filters: a paused sandbox is named by how it is paused.
+ */
 import type { Pause, Sandbox, SandboxState } from '@cay/sdk/client';
 import { InvalidArgumentError } from 'commander';
 import { formatAge } from './units.ts';

@@ -30,7 +30,9 @@ export interface StreamOptions {
   pty: boolean;
   /** What a terminal's command gets when this process gets SIGTERM. Default `hangup`. */
   onTerminate?: 'hangup' | 'detach';
-  /** Ctrl-P Ctrl-Q leaves the command running. Without effect where input of a terminal is passed on in lines. */
+  /**
+   * Ctrl-P Ctrl-Q leaves the command running. Without effect where input of a terminal is passed on in lines.
+   */
   detachable?: boolean;
   /** Takes the output in place of our own. */
   onOutput?(channel: 'stdout' | 'stderr' | 'pty', data: Uint8Array): void;

@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs';
 import type { SecureContextOptions } from 'node:tls';
 
 /**
- * What a connection trusts beside the usual authorities: the one certificate in a file, whoever has signed it.
- * A file that cannot be read adds nothing, and the connection says whether its certificate is trusted.
+ * What a connection trusts beside the usual authorities: the one certificate in a file, whoever has signed
+ * it. A file that cannot be read adds nothing, and the connection says whether its certificate is trusted.
  */
 export function trusting(
   certificate: string | undefined,

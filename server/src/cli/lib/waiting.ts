@@ -6,7 +6,10 @@ const QUIET_MS = 1000;
 const FRAMES = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'] as const;
 const EVERY_MS = 100;
 
-/** One line on a terminal with the time since it was begun, until it is disposed of; nothing without a terminal. */
+/**
+ * One line on a terminal with the time since it was begun, until it is disposed of; nothing without a
+ * terminal.
+ */
 export function showWaiting(label: string): Disposable {
   if (!process.stderr.isTTY) return { [Symbol.dispose]: () => {} };
   const begun = performance.now();

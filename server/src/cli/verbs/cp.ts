@@ -65,8 +65,8 @@ export const cpVerb: Verb = (program) => {
 };
 
 /**
- * A path may have a colon in it: one that begins with `/` or `.` is always a path here. In a sandbox, a relative
- * path is below the home directory, and no path is that directory.
+ * A path may have a colon in it: one that begins with `/` or `.` is always a path here. In a sandbox, a
+ * relative path is below the home directory, and no path is that directory.
  */
 export function parsePlace(text: string): { ref?: string; path: string } {
   const match = /^([A-Za-z0-9][A-Za-z0-9_-]*):(.*)$/s.exec(text);

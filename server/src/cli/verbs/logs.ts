@@ -71,7 +71,9 @@ async function* logs(sandbox: Sandbox, command: string, options: Options): Async
   }
 }
 
-/** Bytes that were not text have become another character: their number is unknown, and the event is repeated. */
+/**
+ * Bytes that were not text have become another character: their number is unknown, and the event is repeated.
+ */
 function sizeOf(event: Extract<ExecEvent, { offset: number }>, text: boolean): number {
   if (event.type === 'gap') return event.bytes;
   if (text) return event.data.includes('\uFFFD') ? 0 : Buffer.byteLength(event.data);

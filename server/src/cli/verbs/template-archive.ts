@@ -1,6 +1,6 @@
 /**
- * `cay template export` and `import`. The file is one line that says what the template is, and then the archive of
- * its snapshot.
+ * `cay template export` and `import`. The file is one line that says what the template is, and then the
+ * archive of its snapshot.
  */
 import { createReadStream } from 'node:fs';
 import type { Command } from 'commander';

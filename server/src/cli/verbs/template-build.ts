@@ -122,7 +122,8 @@ async function run(
   const network = policyOf(options.network, options.allow, undefined);
   if (network !== undefined) request.network = network;
   const ignore = await ignoreOf(directory, dockerfile.path);
-  // Started if there is none. From then on a server that goes away is an error, and not a reason to build twice.
+  // Started if there is none. From then on a server that goes away is an error, and not a reason to build
+  // twice.
   const client = await withServer(composition, options, async (found) => {
     await found.transport.json<TemplateBuildPage>('GET', '/v1/builds');
     return found;

@@ -1,22 +1,23 @@
 /**
- * Buckets of projects as callers of the control plane see them: places on S3 servers that files of sandboxes come
- * from and go to.
+ * Buckets of projects as callers of the control plane see them: places on S3 servers that files of sandboxes
+ * come from and go to.
  *
- * *Terms.* A *copy* is made when it is asked for: `import` makes files of objects, `export` objects of files. A
- * *sync* belongs to a sandbox: objects become files before it starts, and files that changed become objects at every
- * turn and before it is stopped or removed. Its *base* is what both sides had in common the last time.
+ * *Terms.* A *copy* is made when it is asked for: `import` makes files of objects, `export` objects of files.
+ * A *sync* belongs to a sandbox: objects become files before it starts, and files that changed become objects
+ * at every turn and before it is stopped or removed. Its *base* is what both sides had in common the last
+ * time.
  *
- * *Credentials* are secrets of the project. They are opened for each transfer, used by the server alone, and never
- * are in a sandbox, an answer, an event or an error.
+ * *Credentials* are secrets of the project. They are opened for each transfer, used by the server alone, and
+ * never are in a sandbox, an answer, an event or an error.
  *
  * *Endpoints* are chosen by tenants. Addresses of this machine and of private networks are refused unless the
  * operator names the endpoint.
  *
- * *Failures* reject the call that caused them, and stay with the sandbox (`syncs`) and in its events. A sandbox
- * whose changes cannot be written is neither stopped nor removed: `detach` gives the changes up.
+ * *Failures* reject the call that caused them, and stay with the sandbox (`syncs`) and in its events. A
+ * sandbox whose changes cannot be written is neither stopped nor removed: `detach` gives the changes up.
  *
- * *Bounds.* Each project runs two transfers at once, the server sixteen; a transfer has at most 200,000 files, and
- * two hours.
+ * *Bounds.* Each project runs two transfers at once, the server sixteen; a transfer has at most 200,000
+ * files, and two hours.
  */
 import type {
   BucketInfo,
@@ -57,8 +58,8 @@ export interface BucketVerbs {
   /** The buckets that a sandbox has copies of, and those that it mounts. */
   syncs(principal: Principal, sandbox: string): Promise<SyncStates>;
   /**
-   * Writes what changed in the sandbox now. Rejects `failed_precondition` for copies unless it runs or is paused, and
-   * `unavailable` with what of a mount is not written within half a minute.
+   * Writes what changed in the sandbox now. Rejects `failed_precondition` for copies unless it runs or is
+   * paused, and `unavailable` with what of a mount is not written within half a minute.
    */
   sync(principal: Principal, sandbox: string): Promise<SyncStates>;
   /** The sandbox keeps the files, and nothing of them is written any more. */

@@ -1,4 +1,7 @@
-/** Buckets of projects, with the memory backend and an S3 server that is not ours behind a proxy that breaks things. */
+/**
+ * Buckets of projects, with the memory backend and an S3 server that is not ours behind a proxy that breaks
+ * things.
+ */
 import { CopySchema, CreateBucketSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { startFaultyProxy } from '../../../../test/support/faulty-proxy.ts';

@@ -1,4 +1,6 @@
-/** Copies between a bucket and a directory of a sandbox, through the guest, so that it works on every backend. */
+/**
+ * Copies between a bucket and a directory of a sandbox, through the guest, so that it works on every backend.
+ */
 import { CayError, isCayError, type FileInfo } from '@cay/sdk/protocol';
 import type { Files } from '../../guest/guest.ts';
 import { fileHeader, padding, tarEnd } from '../../lib/tar/pack.ts';
@@ -53,7 +55,9 @@ export async function localTree(
   return tree;
 }
 
-/** Writes objects as files. Each is replaced as a whole; if it rejects, some are written and others are not. */
+/**
+ * Writes objects as files. Each is replaced as a whole; if it rejects, some are written and others are not.
+ */
 export async function copyDown(
   bucket: Bucket,
   files: Files,

@@ -9,7 +9,9 @@ import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 
 export interface MountWrites {
-  /** Gives buckets all that they lack. Rejects `unavailable` with what they still lack after half a minute. */
+  /**
+   * Gives buckets all that they lack. Rejects `unavailable` with what they still lack after half a minute.
+   */
   write(row: Pick<SandboxRow, 'id' | 'spec'>, doing: string): Promise<void>;
   /** Rejects with what a stop has left, which is tried again, or drops it (`force`). */
   afterStop(row: SandboxRow, options?: { force?: boolean | undefined }): Promise<void>;

@@ -11,9 +11,10 @@ const MOST_NAME_BYTES = 32 * 1024 * 1024;
 const KEYS_IN_A_TURN = 4096;
 
 /**
- * Objects by the path that their keys mean below a directory. Keys that end with a slash are directories, and are
- * left out. Rejects `failed_precondition` for a key that is no path, and for two of which one is a directory of the
- * other: whoever writes to a bucket chooses the keys. The owner is whom the work is counted for.
+ * Objects by the path that their keys mean below a directory. Keys that end with a slash are directories, and
+ * are left out. Rejects `failed_precondition` for a key that is no path, and for two of which one is a
+ * directory of the other: whoever writes to a bucket chooses the keys. The owner is whom the work is counted
+ * for.
  */
 export async function objectPaths(
   objects: AsyncIterable<BucketObject>,
@@ -38,8 +39,8 @@ export async function objectPaths(
 }
 
 /**
- * Rejects if one path is a directory of another. Sorted with the slash before all other characters, a path comes
- * right before what is below it; to look for each directory of each path would take much longer.
+ * Rejects if one path is a directory of another. Sorted with the slash before all other characters, a path
+ * comes right before what is below it; to look for each directory of each path would take much longer.
  */
 async function requireNoFileAbove(found: ReadonlyMap<string, BucketObject>, owner: string): Promise<void> {
   const keys = await sortInTurns(

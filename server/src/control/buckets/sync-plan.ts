@@ -1,4 +1,6 @@
-/** What has to be done to both sides of a sync, decided from what they have now and what they had in common. */
+/**
+ * What has to be done to both sides of a sync, decided from what they have now and what they had in common.
+ */
 import { promisify } from 'node:util';
 import { gunzip as gunzipWith, gzip as gzipWith } from 'node:zlib';
 import { CayError, type BucketSync, type FileInfo } from '@cay/sdk/protocol';

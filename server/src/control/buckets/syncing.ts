@@ -1,9 +1,10 @@
 /**
- * Keeps the copies that sandboxes have of buckets: down before a sandbox starts, up at its turns and before it ends.
+ * Keeps the copies that sandboxes have of buckets: down before a sandbox starts, up at its turns and before
+ * it ends.
  *
- * Call these from the sandbox's queue. Whether a sandbox may have changes that its bucket does not have is recorded
- * before its processes start, and taken back when they are written and it is stopped: a server that was killed in
- * between writes them when the sandbox is stopped or removed the next time.
+ * Call these from the sandbox's queue. Whether a sandbox may have changes that its bucket does not have is
+ * recorded before its processes start, and taken back when they are written and it is stopped: a server that
+ * was killed in between writes them when the sandbox is stopped or removed the next time.
  */
 import { CayError, type SandboxId, type Transfer } from '@cay/sdk/protocol';
 import { systemReason } from '@cay/sdk/system-error';
@@ -38,8 +39,8 @@ export interface Syncing {
   /** What an active sandbox changed. `ends`: nothing more will change. */
   up(row: Row, options?: { ends?: boolean }): Promise<void>;
   /**
-   * Before it is stopped or removed. A paused sandbox that has changes is woken for that. Rejects with what failed:
-   * then it must not end. What is in mounts of buckets is written too, whatever its state.
+   * Before it is stopped or removed. A paused sandbox that has changes is woken for that. Rejects with what
+   * failed: then it must not end. What is in mounts of buckets is written too, whatever its state.
    */
   beforeEnd(
     row: SandboxRow,
@@ -111,8 +112,8 @@ export function openSyncing({
   }
 
   /**
-   * A file that both sides have with the same content is none: a server that was killed had copied it. Rejects
-   * `conflict` for the others.
+   * A file that both sides have with the same content is none: a server that was killed had copied it.
+   * Rejects `conflict` for the others.
    */
   async function settle(
     files: Files,

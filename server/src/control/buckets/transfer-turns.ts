@@ -13,8 +13,8 @@ interface Turns {
 }
 
 /**
- * Bounds how many transfers run at once. A project's first transfer waits for its own alone: the S3 servers of
- * others may be silent for hours. It has a second one while a place for that is free.
+ * Bounds how many transfers run at once. A project's first transfer waits for its own alone: the S3 servers
+ * of others may be silent for hours. It has a second one while a place for that is free.
  */
 export function transferTurns({ firsts = 64, seconds = 16 } = {}): TransferTurns {
   const all = new Semaphore(firsts);

@@ -46,7 +46,9 @@ import type { CallOptions, CommandHandle, Guest } from '../../guest/guest.ts';
 import type { Principal } from '../tenants/principal.ts';
 
 export interface StartOptions extends CallOptions {
-  /** Makes the call repeatable: the same key and request answer with the command that the first call began. */
+  /**
+   * Makes the call repeatable: the same key and request answer with the command that the first call began.
+   */
   idempotencyKey?: string | undefined;
   /** Records the command even without an idempotency key. */
   durable?: boolean;

@@ -4,7 +4,9 @@ import type { ConnectGuest } from './ask-guest.ts';
 import type { Recorder } from './recorder.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
-/** Bounds how long a stop waits for output. Output that is not recorded by then is lost with the processes. */
+/**
+ * Bounds how long a stop waits for output. Output that is not recorded by then is lost with the processes.
+ */
 export const DRAIN_MS = 1_000;
 const POLL_MS = 10;
 

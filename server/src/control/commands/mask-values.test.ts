@@ -32,8 +32,8 @@ describe('the mask of values', () => {
       valueMask(env((index) => 'a'.repeat(index + 6))),
     ];
     for (const mask of attacks) {
-      // The fastest of some rounds, because other programs run meanwhile. The product of values and texts would
-      // take minutes.
+      // The fastest of some rounds, because other programs run meanwhile. The product of values and texts
+      // would take minutes.
       const rounds = Array.from({ length: 5 }, () => {
         const before = performance.now();
         for (let argument = 0; argument < 64; argument++) mask(text, 2048);

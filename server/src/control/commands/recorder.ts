@@ -59,7 +59,9 @@ export interface Recorder {
   nudge(): void;
   /** Does not wait for readers until it is disposed of, because the sandbox's processes are about to end. */
   hurry(): Disposable;
-  /** Resolves with the command's end when all output can be read; `undefined` if the recording was aborted. */
+  /**
+   * Resolves with the command's end when all output can be read; `undefined` if the recording was aborted.
+   */
   readonly ended: Promise<CommandEnd | undefined>;
   /** Resolves as `ended` does, when the output is synced to disk. */
   readonly done: Promise<CommandEnd | undefined>;
@@ -185,7 +187,9 @@ export function startRecorder(options: RecorderOptions): Recorder {
     clearTimeout(timer);
   }
 
-  /** Rejects when the recording is aborted, so that closing does not wait for a guest that does not answer. */
+  /**
+   * Rejects when the recording is aborted, so that closing does not wait for a guest that does not answer.
+   */
   const aborted = new Promise<never>((_, reject) =>
     signal.addEventListener('abort', () => reject(new CayError('cancelled', 'The recording was aborted')), {
       once: true,

@@ -13,9 +13,14 @@ export interface Recorders {
   get(sandbox: string, id: string): Recorder | undefined;
   /** By command. */
   of(sandbox: string): Map<string, Recorder>;
-  /** From the caller's check that there is none to the end of this nothing is awaited: a command has one recorder. */
+  /**
+   * From the caller's check that there is none to the end of this nothing is awaited: a command has one
+   * recorder.
+   */
   begin(command: CommandRow, options: BeginOptions): void;
-  /** Resolves when the end of the command is recorded. Undefined if it is already, or is not recorded at all. */
+  /**
+   * Resolves when the end of the command is recorded. Undefined if it is already, or is not recorded at all.
+   */
   finishing(sandbox: string, id: string): Promise<CommandEnd | undefined> | undefined;
   /** Bytes of logs that are being written. */
   bytesOf(project: string): number;

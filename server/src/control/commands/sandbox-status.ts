@@ -83,7 +83,10 @@ function commandsInGuest(
   return inTime(async (signal) => (await connect(id, { signal })).commands({ signal }));
 }
 
-/** Undefined if it fails or takes too long: the sandbox has changed meanwhile, or its platform does not answer. */
+/**
+ * Undefined if it fails or takes too long: the sandbox has changed meanwhile, or its platform does not
+ * answer.
+ */
 async function inTime<T>(ask: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {
   const asking = new AbortController();
   try {

@@ -44,7 +44,9 @@ interface Call {
 export function startVerb(parts: StartParts): CommandVerbs['start'] {
   const { find, enter, expose, keys, logs, trust, audit, watchEnd, onError } = parts;
 
-  /** What an earlier call with the same key recorded. A sandbox that does not run is not woken to repeat it. */
+  /**
+   * What an earlier call with the same key recorded. A sandbox that does not run is not woken to repeat it.
+   */
   async function repeatedAtRest(
     row: SandboxRow,
     body: ExecBody,
@@ -113,8 +115,9 @@ export function startVerb(parts: StartParts): CommandVerbs['start'] {
     });
     const direct = await exec(call, logs);
     const fed = feed(direct, body.input);
-    // The recorder attaches by itself to a command that is left running, so this handle is only for the input.
-    // A command that the caller waits for is read through this handle, which counts as a running command.
+    // The recorder attaches by itself to a command that is left running, so this handle is only for the
+    // input. A command that the caller waits for is read through this handle, which counts as a running
+    // command.
     if (options.durable)
       inBackground(
         fed.then(() => direct[Symbol.asyncDispose]()),

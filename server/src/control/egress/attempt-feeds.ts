@@ -6,7 +6,9 @@ const MOST_BEHIND = 1000;
 
 export interface AttemptFeeds {
   send(attempt: EgressAttempt): void;
-  /** Subscribes at once. The attempts of other sandboxes, and so of other projects, are nothing to a reader. */
+  /**
+   * Subscribes at once. The attempts of other sandboxes, and so of other projects, are nothing to a reader.
+   */
   follow(id: SandboxId, signal: AbortSignal | undefined): AsyncIterable<EgressAttempt>;
   close(): void;
 }

@@ -1,6 +1,6 @@
 /**
- * Writes events about what was denied. A program can try thousands of targets in a second, so denials are gathered:
- * each sandbox has one event in `EVERY_MS` at most, with the first targets and a count of all.
+ * Writes events about what was denied. A program can try thousands of targets in a second, so denials are
+ * gathered: each sandbox has one event in `EVERY_MS` at most, with the first targets and a count of all.
  */
 import type { EgressAttempt, SandboxId } from '@cay/sdk/protocol';
 

@@ -1,16 +1,16 @@
 /**
  * The network of a sandbox, as callers of the control plane see it.
  *
- * *Terms.* A *network policy* says what a sandbox may reach. A sandbox has one, its project may have one, and the
- * installation has one; an attempt must be allowed by all of them. An *attempt* is a connection of a program, or
- * one HTTP request on it. A *denial* is an attempt that a policy refused. An *approval* is an attempt that waits
- * for an answer, where a policy says `ask`.
+ * *Terms.* A *network policy* says what a sandbox may reach. A sandbox has one, its project may have one, and
+ * the installation has one; an attempt must be allowed by all of them. An *attempt* is a connection of a
+ * program, or one HTTP request on it. A *denial* is an attempt that a policy refused. An *approval* is an
+ * attempt that waits for an answer, where a policy says `ask`.
  *
- * *Who calls.* The REST API and the E2B API, for each request; the API of commands for what was denied while one
- * ran.
+ * *Who calls.* The REST API and the E2B API, for each request; the API of commands for what was denied while
+ * one ran.
  *
- * *Concurrency.* A change runs in the queue of its sandbox. It holds at once, and connections that are not allowed
- * any more are cut.
+ * *Concurrency.* A change runs in the queue of its sandbox. It holds at once, and connections that are not
+ * allowed any more are cut.
  *
  * *Errors.* `not_found` for a sandbox of another project, `invalid_argument` for a rule that cannot be read,
  * `unsupported` where the server carries no connections and more than `none` is asked for.

@@ -15,7 +15,10 @@ interface Known {
   ports: Promise<readonly number[]>;
 }
 
-/** How sandboxes of one named network are reached: as visitors of previews reach them, without counting as one. */
+/**
+ * How sandboxes of one named network are reached: as visitors of previews reach them, without counting as
+ * one.
+ */
 export function peerAccess({
   activity,
   backend,

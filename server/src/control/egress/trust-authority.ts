@@ -2,8 +2,8 @@
  * Makes programs of a sandbox trust the installation's authority. The server needs that where a rule looks at
  * requests, and to explain in a page why HTTPS is denied; TLS of everything else is passed on as it is.
  *
- * Three files in `/run` and the variables that name them do it (`guest/trust-files.ts`). Instances of the warm pool
- * have the files already.
+ * Three files in `/run` and the variables that name them do it (`guest/trust-files.ts`). Instances of the
+ * warm pool have the files already.
  */
 import { createHash } from 'node:crypto';
 import type { StartedEgress } from '../../egress/start-egress.ts';
@@ -12,7 +12,10 @@ import { APT_FILE, AUTHORITY_FILE, BUNDLE_FILE, putTrustFiles } from '../../gues
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Networks } from './networks.ts';
 
-/** Puts the certificates inside if they are not there yet, and resolves what commands find in their environment. */
+/**
+ * Puts the certificates inside if they are not there yet, and resolves what commands find in their
+ * environment.
+ */
 export type TrustAuthority = (row: SandboxRow, guest: Guest) => Promise<Record<string, string>>;
 
 /** The server's key as an SSH host, for names that it logs in to with a stored key. */
@@ -56,12 +59,17 @@ export function trustAuthority({
   networks: Pick<Networks, 'environmentOf' | 'sshTargetsOf'>;
   onError(error: unknown): void;
 }): TrustAuthority {
-  /** By sandbox: the start that has the files. A start begins with the files of its tree, whatever was before. */
+  /**
+   * By sandbox: the start that has the files. A start begins with the files of its tree, whatever was before.
+   */
   const known = new Map<string, { start: string; done: Promise<boolean> }>();
   /** As long as the policy is there that has the targets. */
   const hosts = new WeakMap<readonly string[], Hosts>();
 
-  /** A policy can name very many, and every command asks: they are put together once, and only a digest is kept. */
+  /**
+   * A policy can name very many, and every command asks: they are put together once, and only a digest is
+   * kept.
+   */
   function hostsOf(targets: readonly string[], key: string): Hosts {
     const before = hosts.get(targets);
     if (before) return before;

@@ -1,8 +1,9 @@
 /**
  * Enforcement reports: what a platform was seen to block, tried from inside a sandbox that is made for it.
  *
- * *Terms.* A *report* has one line for each case (`enforcement/enforcement-case.ts`). A *verdict* is `enforced` if no
- * case is open. The last report of each runtime of each platform is kept in the data directory of the server.
+ * *Terms.* A *report* has one line for each case (`enforcement/enforcement-case.ts`). A *verdict* is
+ * `enforced` if no case is open. The last report of each runtime of each platform is kept in the data
+ * directory of the server.
  *
  * *Who calls.* Admins, by hand or from a timer of their own; and calls that trust a platform with more:
  * `requireNotFailed` before a policy with secrets is set.
@@ -29,6 +30,9 @@ export interface EnforcementReports {
   /** Of one platform, the newest first. */
   of(platform: string): Promise<EnforcementReport[]>;
   keep(report: EnforcementReport): Promise<void>;
-  /** Throws `failed_precondition` if the last report of the platform, on any of its runtimes, has an open case. */
+  /**
+   * Throws `failed_precondition` if the last report of the platform, on any of its runtimes, has an open
+   * case.
+   */
   requireNotFailed(platform: string, what: string): Promise<void>;
 }

@@ -4,7 +4,10 @@ import type { KeyRecords } from '../../records/tables/keys.ts';
 import { requireAdmin, type Principal } from '../tenants/principal.ts';
 
 export interface EventRange {
-  /** Events after this id. Without it, `sinceMs` or `tail`, a list begins with the first, a follower with the next. */
+  /**
+   * Events after this id. Without it, `sinceMs` or `tail`, a list begins with the first, a follower with the
+   * next.
+   */
   after?: number | undefined;
   /** Events from this time on. */
   sinceMs?: number | undefined;
@@ -28,8 +31,8 @@ export interface EventVerbs {
   /** Events of all projects with their hashes, oldest first. Needs an admin. */
   export(principal: Principal, query: AuditQuery): AsyncIterable<AuditEvent>;
   /**
-   * Records what only the surface that answers a caller sees: calls that it refused or that failed. Resolves when
-   * it is in the log, and never rejects.
+   * Records what only the surface that answers a caller sees: calls that it refused or that failed. Resolves
+   * when it is in the log, and never rejects.
    */
   append(event: NewEvent): Promise<void>;
 }

@@ -1,9 +1,9 @@
 /**
- * A port of the machine that takes datagrams for a port of a sandbox. What one client sends is a *flow*: a connection
- * to the guest, which has a socket of its own for it, so that the answers go to that client.
+ * A port of the machine that takes datagrams for a port of a sandbox. What one client sends is a *flow*: a
+ * connection to the guest, which has a socket of its own for it, so that the answers go to that client.
  *
- * Who sends a datagram can forge where it comes from, so everything is bounded: flows, what waits for each, and how
- * many datagrams it carries. What is beyond is lost, as networks lose datagrams.
+ * Who sends a datagram can forge where it comes from, so everything is bounded: flows, what waits for each,
+ * and how many datagrams it carries. What is beyond is lost, as networks lose datagrams.
  */
 import { createSocket, type RemoteInfo } from 'node:dgram';
 import type { SandboxId } from '@cay/sdk/protocol';

@@ -1,15 +1,15 @@
 /**
- * Host ports: ports of the server's machine that lead to ports of sandboxes, for clients that speak anything over
- * TCP or UDP and have no key.
+ * Host ports: ports of the server's machine that lead to ports of sandboxes, for clients that speak anything
+ * over TCP or UDP and have no key.
  *
- * *Terms.* To *publish* a port of a sandbox is to listen on a port of the machine for it. Who can reach that port
- * can use it: the operator says on which addresses and ports that is allowed, loopback alone by default.
+ * *Terms.* To *publish* a port of a sandbox is to listen on a port of the machine for it. Who can reach that
+ * port can use it: the operator says on which addresses and ports that is allowed, loopback alone by default.
  *
  * *Who calls.* The REST API for each request, and creates for the ports that they ask for.
  *
  * *Order.* The server listens before it records, because only that tells whether the port is free; it stops
- * listening if the record is not written. What is recorded is listened on again when a server starts. A port that
- * another program has by then is tried again until it is free.
+ * listening if the record is not written. What is recorded is listened on again when a server starts. A port
+ * that another program has by then is tried again until it is free.
  *
  * *Concurrency.* A port of the machine leads to one sandbox; of two calls that want the same, one is refused.
  * Servers that share a database all listen, each on its own machine.

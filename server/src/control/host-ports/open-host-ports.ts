@@ -17,7 +17,10 @@ import type { HostPortVerbs } from './host-port.ts';
 
 /** Ports that are listened on, for a sandbox that is about to be recorded. */
 export interface ClaimedPorts {
-  /** In the transaction that inserts the sandbox. Rejects `conflict`, or `resource_exhausted` beyond the quota. */
+  /**
+   * In the transaction that inserts the sandbox. Rejects `conflict`, or `resource_exhausted` beyond the
+   * quota.
+   */
   record(tx: Transaction, principal: Principal): Promise<void>;
   /** Stops listening on what is not recorded. */
   settle(): Promise<void>;

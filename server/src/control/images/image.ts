@@ -9,8 +9,8 @@ import type { Principal } from '../tenants/principal.ts';
 
 export interface ImageVerbs {
   /**
-   * What an image says, and its name with its digest. Nothing where the platform keeps no images itself. Rejects
-   * `not_found`.
+   * What an image says, and its name with its digest. Nothing where the platform keeps no images itself.
+   * Rejects `not_found`.
    */
   resolve(principal: Principal, name: string): Promise<ResolvedImage | undefined>;
   /**

@@ -1,7 +1,7 @@
 /**
- * The template of the code interpreter: `base` with the kernel running in it. It is built when a project first
- * uses it, and again when a version of the server has another kernel. A template of that name that the project
- * made itself is kept.
+ * The template of the code interpreter: `base` with the kernel running in it. It is built when a project
+ * first uses it, and again when a version of the server has another kernel. A template of that name that the
+ * project made itself is kept.
  */
 import { createHash } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';

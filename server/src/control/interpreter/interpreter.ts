@@ -2,19 +2,20 @@
  * The code interpreter of sandboxes. Our REST API and E2B's surface both use it.
  *
  * **Terms.** The *kernel* is a small server of our own, in Python, that runs inside a sandbox on a port of
- * its loopback. It holds *contexts*: processes in which code runs and keeps its variables. A *run* is one piece
- * of code.
+ * its loopback. It holds *contexts*: processes in which code runs and keeps its variables. A *run* is one
+ * piece of code.
  *
  * **Where it is.** The kernel is started in a sandbox at its first use, whatever its template, if that has
  * Python 3. The template `code-interpreter-v1` has it running from the start. Because it is a process of the
- * sandbox, contexts survive a restart of this server, and are part of a snapshot with memory and of its forks.
+ * sandbox, contexts survive a restart of this server, and are part of a snapshot with memory and of its
+ * forks.
  *
  * **Concurrency.** Runs of one context follow one another; contexts run side by side. A caller that leaves
  * interrupts its run.
  *
- * **Errors.** `not_found` for a context that is not there, `invalid_argument` for a language or directory that
- * cannot be used, `failed_precondition` if the sandbox does not run or has no Python. What code throws is an
- * event and not an error.
+ * **Errors.** `not_found` for a context that is not there, `invalid_argument` for a language or directory
+ * that cannot be used, `failed_precondition` if the sandbox does not run or has no Python. What code throws
+ * is an event and not an error.
  *
  * **Trust.** All that comes from the kernel comes from the sandbox: it is bounded and validated.
  *

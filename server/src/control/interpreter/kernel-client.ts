@@ -1,7 +1,7 @@
 /**
- * Speaks with the kernel of a sandbox: HTTP over a connection to its port. All answers are hostile: any program
- * inside can listen there. Lines are bounded in bytes and values, what a project has of them at once too, and
- * they are parsed in pieces.
+ * Speaks with the kernel of a sandbox: HTTP over a connection to its port. All answers are hostile: any
+ * program inside can listen there. Lines are bounded in bytes and values, what a project has of them at once
+ * too, and they are parsed in pieces.
  */
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { CayError, type ErrorCode } from '@cay/sdk/protocol';

@@ -97,7 +97,9 @@ export function openArchiving({
     }
   }
 
-  /** Resolves with the snapshots that were moved: those that something needs here since they were copied stay. */
+  /**
+   * Resolves with the snapshots that were moved: those that something needs here since they were copied stay.
+   */
   function recordArchived(
     row: SandboxRow,
     base: SnapshotRow['id'],

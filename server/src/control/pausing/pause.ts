@@ -19,7 +19,8 @@ import type { Principal } from '../tenants/principal.ts';
 export interface PauseVerbs {
   /**
    * Waits up to `waitMs` for running commands to end, then pauses. New calls wait until the pause is decided,
-   * and then wake the sandbox again. A paused sandbox can be paused at a deeper level, never at a lighter one.
+   * and then wake the sandbox again. A paused sandbox can be paused at a deeper level, never at a lighter
+   * one.
    */
   pause(principal: Principal, ref: string, request: PauseSandbox): Promise<Sandbox>;
   resume(principal: Principal, ref: string): Promise<Sandbox>;

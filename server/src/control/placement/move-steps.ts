@@ -18,7 +18,10 @@ export function moveSteps({
   records,
   state,
 }: Pick<Core, 'archives' | 'onError' | 'recordEvent' | 'records'> & { state: StateRecorder }) {
-  /** Copies to the other platform, the oldest first. Until the move is recorded both copies count in the quota. */
+  /**
+   * Copies to the other platform, the oldest first. Until the move is recorded both copies count in the
+   * quota.
+   */
   async function copySnapshots(
     row: SandboxRow,
     { source, target }: PlannedMove,
@@ -41,7 +44,9 @@ export function moveSteps({
     return bytes;
   }
 
-  /** Removes what a platform has of a sandbox that is not there. Best effort: the next comparison repeats it. */
+  /**
+   * Removes what a platform has of a sandbox that is not there. Best effort: the next comparison repeats it.
+   */
   async function removeFrom(
     platform: SnapshottingPlatform,
     id: SandboxId,

@@ -1,6 +1,6 @@
 /**
- * Finishes what an earlier server had begun with volumes: one that was being made never was, one that was being
- * removed is removed. A volume that no record knows is left alone: it may hold data.
+ * Finishes what an earlier server had begun with volumes: one that was being made never was, one that was
+ * being removed is removed. A volume that no record knows is left alone: it may hold data.
  */
 import { isAway } from '../../backends/backend.ts';
 import type { Core } from '../core.ts';

@@ -16,8 +16,8 @@ export interface SandboxMaker {
   /** The result of a `make` of this server that is under way. */
   making(id: SandboxId): Promise<SandboxRow> | undefined;
   /**
-   * The row of a sandbox that was `creating`, once it is made, by this server or another one. Resolves it as it is
-   * if no server makes it for a while. Rejects as the making does, or `not_found`.
+   * The row of a sandbox that was `creating`, once it is made, by this server or another one. Resolves it as
+   * it is if no server makes it for a while. Rejects as the making does, or `not_found`.
    */
   made(row: Pick<SandboxRow, 'id'>): Promise<SandboxRow>;
   /** Resolves when every `make` under way has settled. */

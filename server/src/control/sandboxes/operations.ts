@@ -6,9 +6,9 @@
  * their whole length, and the later of two that exclude each other is rejected. A removal is never rejected:
  * whatever the sandbox becomes, the caller wants it gone.
  *
- * Where several servers may use the records, an operation holds the lease of its sandbox. While another server
- * holds it the operation is rejected with `conflict`, and what an operation writes after it lost its lease is
- * not recorded. Where no other server can open the records, the queue alone is enough.
+ * Where several servers may use the records, an operation holds the lease of its sandbox. While another
+ * server holds it the operation is rejected with `conflict`, and what an operation writes after it lost its
+ * lease is not recorded. Where no other server can open the records, the queue alone is enough.
  */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
@@ -35,8 +35,9 @@ export interface Operations {
    */
   enqueue<T>(id: string, task: () => Promise<T>, name?: string): Promise<T>;
   /**
-   * In the transaction that inserts a sandbox, before its first operation is enqueued: a server that starts in
-   * between leaves the sandbox to this one. Resolves what lets go of it, to be called once after the commit.
+   * In the transaction that inserts a sandbox, before its first operation is enqueued: a server that starts
+   * in between leaves the sandbox to this one. Resolves what lets go of it, to be called once after the
+   * commit.
    */
   hold(tx: Transaction, id: string, name: string): Promise<() => Promise<void>>;
   /**
@@ -127,8 +128,8 @@ export function isLeasedElsewhere(error: unknown): boolean {
 }
 
 /**
- * Whether an operation could not be recorded because another server has taken it over. What the backend has is
- * that server's now: it must not be undone.
+ * Whether an operation could not be recorded because another server has taken it over. What the backend has
+ * is that server's now: it must not be undone.
  */
 export function isLeaseLost(error: unknown): boolean {
   return isCayError(error, 'conflict') && error.details['leaseLost'] === true;

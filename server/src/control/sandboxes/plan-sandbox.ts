@@ -46,8 +46,9 @@ export interface Planning {
   ): Promise<SandboxSpec>;
   timeoutOf(request: CreateSandbox): number | null;
   /**
-   * A sandbox made from a snapshot has the policy of the snapshot, and one from a template that of the template or
-   * the operator's default. `templateNetwork` bounds it. Rejects `invalid_argument` if a rule cannot be read.
+   * A sandbox made from a snapshot has the policy of the snapshot, and one from a template that of the
+   * template or the operator's default. `templateNetwork` bounds it. Rejects `invalid_argument` if a rule
+   * cannot be read.
    */
   networkOf(
     principal: Principal,

@@ -12,8 +12,8 @@ import type { Core } from '../core.ts';
 import type { Expiry } from './expiry.ts';
 
 /**
- * Called in the transaction that records a change, to append the event of it. The transaction may run again, so
- * it has no other effects.
+ * Called in the transaction that records a change, to append the event of it. The transaction may run again,
+ * so it has no other effects.
  */
 export type OnRecord = (changed: SandboxRow, tx: Transaction) => Promise<void>;
 

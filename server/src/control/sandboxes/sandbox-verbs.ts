@@ -175,7 +175,8 @@ export function sandboxVerbs({
     async remove(principal, ref, { onIntent, force } = {}) {
       let id: SandboxId;
       try {
-        // As other verbs that claim a sandbox do, with nothing in between: the first that came claims it first.
+        // As other verbs that claim a sandbox do, with nothing in between: the first that came claims it
+        // first.
         ({ id } = await lookup.find(principal, ref));
       } catch (error) {
         if (isCayError(error, 'not_found')) return;

@@ -1,17 +1,17 @@
 /**
  * Secrets of projects, which rules of network policies put on requests outside of sandboxes.
  *
- * *Terms.* A *secret* has a name and a value. Its *version* grows whenever the value is set; of an earlier value
- * nothing is kept. Inside a sandbox a *placeholder* stands for it.
+ * *Terms.* A *secret* has a name and a value. Its *version* grows whenever the value is set; of an earlier
+ * value nothing is kept. Inside a sandbox a *placeholder* stands for it.
  *
  * *Who calls.* The REST API, seldom.
  *
- * *Secrecy.* A value goes in and never comes out: no answer, event, log line or error has it. The records have it
- * sealed with the installation's key. The server opens it for sandboxes whose policy names it, and keeps it in
- * memory as long as they exist.
+ * *Secrecy.* A value goes in and never comes out: no answer, event, log line or error has it. The records
+ * have it sealed with the installation's key. The server opens it for sandboxes whose policy names it, and
+ * keeps it in memory as long as they exist.
  *
- * *Concurrency.* A value that is set is used by the next request of every sandbox. Requests under way go on with
- * the earlier one. Another server of the installation uses it within a second.
+ * *Concurrency.* A value that is set is used by the next request of every sandbox. Requests under way go on
+ * with the earlier one. Another server of the installation uses it within a second.
  *
  * *Errors.* `not_found` for a secret that the project does not have, `resource_exhausted` beyond the quota,
  * `failed_precondition` for the removal of one that a policy uses.
@@ -26,8 +26,8 @@ export interface SecretVerbs {
   list(principal: Principal): Promise<Secret[]>;
   get(principal: Principal, name: string): Promise<ShownSecret>;
   /**
-   * One that is gone is removed already. With `force` also one that policies use: requests that it would be put
-   * on are refused from then on.
+   * One that is gone is removed already. With `force` also one that policies use: requests that it would be
+   * put on are refused from then on.
    */
   remove(principal: Principal, name: string, options?: { force?: boolean }): Promise<void>;
 }

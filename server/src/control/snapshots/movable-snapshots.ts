@@ -2,7 +2,10 @@ import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { SnapshotRow } from '../../records/tables/snapshot-row.ts';
 import type { Tables } from '../../records/tables/tables.ts';
 
-/** Its snapshots, of one platform or of all, without those that another sandbox or a template needs where they are. */
+/**
+ * Its snapshots, of one platform or of all, without those that another sandbox or a template needs where they
+ * are.
+ */
 export async function movableSnapshots(
   on: Tables,
   row: Pick<SandboxRow, 'id' | 'project'>,

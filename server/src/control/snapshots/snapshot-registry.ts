@@ -22,8 +22,8 @@ export interface SnapshotRegistry extends Pick<Pins, 'pin'> {
   /** Rejects `not_found`. */
   resolve(on: Tables, project: string, ref: SnapshotRef, sandbox?: SandboxId): Promise<SnapshotRow>;
   /**
-   * Fetches it from the archive store if it is there, and pins it while the task runs. Rejects `not_found` if it
-   * was removed since the row was read.
+   * Fetches it from the archive store if it is there, and pins it while the task runs. Rejects `not_found` if
+   * it was removed since the row was read.
    */
   using<T>(
     row: SnapshotRow,

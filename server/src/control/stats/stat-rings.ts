@@ -1,7 +1,7 @@
 /**
- * Readings of the past: one file for each sandbox, with a fixed number of slots. A reading has the slot of its
- * time, and takes the place of one that is older than all slots together. So a file never grows, nothing has to
- * be rewritten, and a server that is killed loses at most the reading that it was writing.
+ * Readings of the past: one file for each sandbox, with a fixed number of slots. A reading has the slot of
+ * its time, and takes the place of one that is older than all slots together. So a file never grows, nothing
+ * has to be rewritten, and a server that is killed loses at most the reading that it was writing.
  */
 import { mkdirSync } from 'node:fs';
 import { open, readdir, rm } from 'node:fs/promises';

@@ -1,6 +1,6 @@
 /**
- * Reads what each active sandbox uses, every interval, and keeps it. The readings are spread over the interval, a
- * few at a time, so that a thousand sandboxes cost a steady trickle and no burst.
+ * Reads what each active sandbox uses, every interval, and keeps it. The readings are spread over the
+ * interval, a few at a time, so that a thousand sandboxes cost a steady trickle and no burst.
  */
 import type { SandboxId, Stats } from '@cay/sdk/protocol';
 import type { Core } from '../core.ts';

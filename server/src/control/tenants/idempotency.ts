@@ -21,8 +21,8 @@ export interface Idempotency {
   /** In the transaction that makes it. */
   remember(tx: Transaction, project: string, key: string, request: unknown, made: string): Promise<void>;
   /**
-   * Makes something and remembers it in one transaction, or finds what was made before. Rejects `not_found` if
-   * that was removed, `conflict` if the key was used for another request.
+   * Makes something and remembers it in one transaction, or finds what was made before. Rejects `not_found`
+   * if that was removed, `conflict` if the key was used for another request.
    */
   once<T>(call: OnceCall, operation: OnceOperation<T>): Promise<{ value: T; repeated: boolean }>;
 }

@@ -30,8 +30,8 @@ export interface ProjectVerbs {
     options?: { idempotencyKey?: string | undefined },
   ): Promise<{ value: Project; repeated: boolean }>;
   /**
-   * Changes the quota or the network policy of a project, by id or name. Needs an admin. A policy holds at once
-   * for all its sandboxes. Rejects `invalid_argument` if a rule cannot be read.
+   * Changes the quota or the network policy of a project, by id or name. Needs an admin. A policy holds at
+   * once for all its sandboxes. Rejects `invalid_argument` if a rule cannot be read.
    */
   update(principal: Principal, ref: string, changes: UpdateProject): Promise<Project>;
   /**

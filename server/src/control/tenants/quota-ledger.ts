@@ -25,8 +25,8 @@ export interface QuotaLedger {
     replaced?: Summed,
   ): Promise<void>;
   /**
-   * Counts `added` while the operation runs; once it is done the records count them. Rejects as `require` does,
-   * for `limits` in place of `replaced`. Of two calls that compete, the earlier one is admitted.
+   * Counts `added` while the operation runs; once it is done the records count them. Rejects as `require`
+   * does, for `limits` in place of `replaced`. Of two calls that compete, the earlier one is admitted.
    */
   reserving<T>(
     project: string,

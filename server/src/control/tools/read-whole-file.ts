@@ -2,7 +2,10 @@ import { CayError } from '@cay/sdk/protocol';
 import type { Files } from '../../guest/guest.ts';
 import { collectBytes } from '../../lib/bounded-bytes.ts';
 
-/** A whole file of a sandbox. What the guest says about its size, and how it grows meanwhile, changes no bound. */
+/**
+ * A whole file of a sandbox. What the guest says about its size, and how it grows meanwhile, changes no
+ * bound.
+ */
 export async function readWholeFile(
   files: Pick<Files, 'read'>,
   path: string,

@@ -9,8 +9,8 @@ export interface SavedOutput {
 }
 
 /**
- * Writes an output into a file of the sandbox while it comes. A file that cannot be written, on a full disk or
- * as a user that may not, never fails the call that the output is of.
+ * Writes an output into a file of the sandbox while it comes. A file that cannot be written, on a full disk
+ * or as a user that may not, never fails the call that the output is of.
  */
 export function saveOutput(guest: Guest, user: string, name: string): SavedOutput {
   const path = `${SAVED_DIRECTORY}/${name}.log`;

@@ -1,6 +1,6 @@
 /**
- * What kept results of tool calls take on disk, and which go when a project is at its quota. They count with the
- * command logs of the project.
+ * What kept results of tool calls take on disk, and which go when a project is at its quota. They count with
+ * the command logs of the project.
  */
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,4 +1,7 @@
-/** The control plane is killed at every fault point of volumes. The next one finishes or undoes what was begun. */
+/**
+ * The control plane is killed at every fault point of volumes. The next one finishes or undoes what was
+ * begun.
+ */
 import { CreateVolumeSchema } from '@cay/sdk/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
 import { armFaultPoints } from '../../lib/fault-point.ts';

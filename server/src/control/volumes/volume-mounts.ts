@@ -2,8 +2,8 @@ import { CayError, type BucketMount, type Mount } from '@cay/sdk/protocol';
 import type { Tables } from '../../records/tables/tables.ts';
 
 /**
- * Mounts with the ids of volumes in place of their names. Rejects `not_found` for a volume that the project does
- * not have, `failed_precondition` for one on another platform or a snapshot that is to be written.
+ * Mounts with the ids of volumes in place of their names. Rejects `not_found` for a volume that the project
+ * does not have, `failed_precondition` for one on another platform or a snapshot that is to be written.
  */
 export async function resolveMounts(
   on: Pick<Tables, 'volumes' | 'buckets'>,

@@ -1,6 +1,7 @@
 /**
  * The broker puts secrets on requests outside the sandbox. Inside, a *placeholder* stands for a secret: it is
- * replaced in requests to the names whose rules say so, and a request that carries it anywhere else is refused.
+ * replaced in requests to the names whose rules say so, and a request that carries it anywhere else is
+ * refused.
  */
 import type { Put } from '@cay/sdk/protocol';
 import type { Header } from '../http/exchange.ts';

@@ -1,6 +1,6 @@
 /**
- * What a sandbox, or a rule in a sandbox, has used of its limits. A `Meter` is what one connection uses of all
- * budgets that it falls under.
+ * What a sandbox, or a rule in a sandbox, has used of its limits. A `Meter` is what one connection uses of
+ * all budgets that it falls under.
  */
 import type { EgressLimits } from '@cay/sdk/protocol';
 import type { Clock } from '../../lib/clock.ts';

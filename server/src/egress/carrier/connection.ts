@@ -1,9 +1,9 @@
 /**
  * One carried connection, from the guest's stream to the target.
  *
- * It decides by name and port, resolves once, connects to a pinned address, looks at the first bytes, and then
- * either copies or hands the stream to a proxy that sees every request. It ends once: by itself, by a limit, or
- * because the policy has changed.
+ * It decides by name and port, resolves once, connects to a pinned address, looks at the first bytes, and
+ * then either copies or hands the stream to a proxy that sees every request. It ends once: by itself, by a
+ * limit, or because the policy has changed.
  */
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -39,9 +39,9 @@ import { Holding } from './holding.ts';
 import { refusalOf } from './refusal-of.ts';
 import { suggestedRule } from './suggested-rule.ts';
 
-/** How long bytes that may become a request are held back. Programs that type letter by letter go on after it. */
+/** How long bytes that may become a request are held back: programs may type letter by letter. */
 const PATIENCE_MS = 300;
-/** Requests of one connection that wait for their answers. HTTP/2 has 100 of them, and HTTP/1 queues its own. */
+/** Requests of one connection that wait for answers. HTTP/2 has 100, and HTTP/1 queues its own. */
 const MAX_REQUESTS = 128;
 
 export class Connection implements OpenConnection {

@@ -4,9 +4,9 @@ import type { Duplex } from 'node:stream';
 import { giveBack } from '../../lib/lent-memory.ts';
 
 /**
- * Copies bytes one way, at the pace of the reader and of the limits. The end of one side ends the writing of the
- * other and nothing else, so that each direction ends by itself. `spend` counts bytes and answers for how long to
- * wait; what it throws goes to `onError`.
+ * Copies bytes one way, at the pace of the reader and of the limits. The end of one side ends the writing of
+ * the other and nothing else, so that each direction ends by itself. `spend` counts bytes and answers for how
+ * long to wait; what it throws goes to `onError`.
  */
 export function copy(
   from: Duplex,
@@ -14,8 +14,8 @@ export function copy(
   spend: (chunk: Buffer) => number,
   onError: (error: unknown) => void,
 ): void {
-  // Only the operating system has the bytes after a socket, and after a request, which is written to one. Another
-  // stream may pass the same memory on.
+  // Only the operating system has the bytes after a socket, and after a request, which is written to one.
+  // Another stream may pass the same memory on.
   const last = to instanceof Socket || to instanceof ClientRequest;
   let full = false;
   let waiting = false;

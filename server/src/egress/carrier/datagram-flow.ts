@@ -1,9 +1,10 @@
 /**
  * One flow of datagrams: from one socket of a program to one target, and back.
  *
- * It is decided by name and port as a connection is, resolved once, and sent from a socket that takes datagrams of
- * the pinned address and port alone. A datagram beyond a limit is dropped, as networks do; a flow beyond one is
- * refused. It ends when it is idle, when a limit of bytes is reached, or because the policy has changed.
+ * It is decided by name and port as a connection is, resolved once, and sent from a socket that takes
+ * datagrams of the pinned address and port alone. A datagram beyond a limit is dropped, as networks do; a
+ * flow beyond one is refused. It ends when it is idle, when a limit of bytes is reached, or because the
+ * policy has changed.
  */
 import { createSocket, type Socket } from 'node:dgram';
 import { Allowance } from '../../lib/allowance.ts';

@@ -1,6 +1,8 @@
 import { CayError, type EgressReason, type ErrorCode } from '@cay/sdk/protocol';
 
-/** Why an attempt ends: for the record, for the error that the guest gets, and for the page that explains it. */
+/**
+ * Why an attempt ends: for the record, for the error that the guest gets, and for the page that explains it.
+ */
 export class Denial extends Error {
   readonly reason: EgressReason;
   readonly rule: string | undefined;

@@ -20,7 +20,9 @@ export interface Dialled {
 }
 
 const NEXT_MS = 250;
-/** A socket is full when a second piece waits, so that one that is written at once does not stop its reader. */
+/**
+ * A socket is full when a second piece waits, so that one that is written at once does not stop its reader.
+ */
 const SOCKET = { noDelay: true, allowHalfOpen: true, writableHighWaterMark: 128 * 1024 };
 
 export function dial({ addresses, port, timeoutMs, proxy, signal }: DialOptions): Promise<Dialled> {

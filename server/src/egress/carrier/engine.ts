@@ -22,8 +22,8 @@ export interface EgressTimeouts {
 /** How the server ends TLS of a sandbox and begins its own to the target. */
 export interface TlsTermination {
   /**
-   * Takes over a stream that begins with this hello. The name is the one that the hello asks for. `dial` is absent
-   * if every request is to be refused.
+   * Takes over a stream that begins with this hello. The name is the one that the hello asks for. `dial` is
+   * absent if every request is to be refused.
    */
   take(
     stream: Duplex,

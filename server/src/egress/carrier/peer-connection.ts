@@ -1,6 +1,6 @@
 /**
- * One carried connection to a peer: another sandbox of a network that both are in. It is decided by that alone, and
- * its bytes are copied. It ends when one of the two leaves the network.
+ * One carried connection to a peer: another sandbox of a network that both are in. It is decided by that
+ * alone, and its bytes are copied. It ends when one of the two leaves the network.
  */
 import type { Duplex } from 'node:stream';
 import type { OpenAttempt } from '../attempts.ts';

@@ -3,8 +3,9 @@
  * server holds for them. A guest decides how many connections it opens and how fast it reads, so both are
  * bounded for all sandboxes of a project together.
  *
- * Bytes are estimated as they arrive, and an estimate is never too low: what arrives is added at once, and what
- * has left is noticed when a connection is weighed. Before anything is refused all connections are weighed.
+ * Bytes are estimated as they arrive, and an estimate is never too low: what arrives is added at once, and
+ * what has left is noticed when a connection is weighed. Before anything is refused all connections are
+ * weighed.
  */
 import { Denial } from './denial.ts';
 

@@ -9,8 +9,9 @@ export interface UpstreamProxy {
   readonly username?: string | undefined;
   readonly password?: string | undefined;
   /**
-   * Who resolves names. By default this server does, and the proxy is given the pinned address. `proxy` is for
-   * machines that cannot resolve public names; then private addresses behind names are the proxy's to refuse.
+   * Who resolves names. By default this server does, and the proxy is given the pinned address. `proxy` is
+   * for machines that cannot resolve public names; then private addresses behind names are the proxy's to
+   * refuse.
    */
   readonly resolve?: 'here' | 'proxy' | undefined;
 }

@@ -9,8 +9,8 @@ export interface Reached {
 }
 
 /**
- * Host has to be what the policy was asked for. Answers what is written in it. Throws a `Denial`. A program that
- * chose an address may name a host that `checkDenied` does not refuse.
+ * Host has to be what the policy was asked for. Answers what is written in it. Throws a `Denial`. A program
+ * that chose an address may name a host that `checkDenied` does not refuse.
  */
 export function checkAuthority(
   authorities: readonly string[],

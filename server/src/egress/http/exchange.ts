@@ -28,7 +28,9 @@ export interface Exchange {
   readonly authority: string;
   readonly target: string;
   readonly headers: readonly Header[];
-  /** Whether the body has to be collected before the headers are known; then `finishHead` is called with it. */
+  /**
+   * Whether the body has to be collected before the headers are known; then `finishHead` is called with it.
+   */
   readonly collect: boolean;
   finishHead(body: Buffer): readonly Header[];
   readonly attempt: OpenAttempt;

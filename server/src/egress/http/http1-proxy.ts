@@ -75,7 +75,8 @@ export function openHttp1Proxy(): Http1Proxy {
 
   return {
     take(stream, connection) {
-      // A connection to the target for each that the program makes: requests of one never follow those of another.
+      // A connection to the target for each that the program makes: requests of one never follow those of
+      // another.
       const agent = new Agent({ keepAlive: true, maxSockets: 1, maxFreeSockets: 1 });
       agent.createConnection = (_options, callback) => {
         connection.dial().then(
@@ -250,8 +251,8 @@ function receive(
       failed(error);
       return;
     }
-    // Nobody else has it. TLS has its copy when it says that it is written; in the clear that says only that it waits
-    // to be sent, and the connection to the guest gives it back.
+    // Nobody else has it. TLS has its copy when it says that it is written; in the clear that says only that
+    // it waits to be sent, and the connection to the guest gives it back.
     lend(chunk);
     const written = connection.secure ? () => giveBack(chunk) : undefined;
     const room = response.write(exchange.maskBody(chunk, false), written);
@@ -263,7 +264,10 @@ function receive(
   });
 }
 
-/** Node's client reads an answer from buffers that it copies bodies out of. They are freed when they are parsed. */
+/**
+ * Node's client reads an answer from buffers that it copies bodies out of. They are freed when they are
+ * parsed.
+ */
 function freeWhatIsParsed(incoming: IncomingMessage): void {
   const { socket } = incoming;
   const parsed = (bytes: Buffer) => {

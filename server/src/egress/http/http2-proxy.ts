@@ -1,6 +1,6 @@
 /**
- * A proxy of HTTP/2 for carried connections: each stream of the program becomes a stream to the target, with its
- * own check. Trailers go through, so that gRPC works. Server push and CONNECT do not.
+ * A proxy of HTTP/2 for carried connections: each stream of the program becomes a stream to the target, with
+ * its own check. Trailers go through, so that gRPC works. Server push and CONNECT do not.
  */
 import {
   type ClientHttp2Session,
@@ -51,8 +51,8 @@ export function openHttp2Proxy(): Http2Proxy {
 
   /**
    * Node begins a session inside this call, or none: not for TLS that settled on no protocol, which a program
-   * gets by a second hello that is unlike the first. Nothing may be left waiting then, for the next session may
-   * be another sandbox's.
+   * gets by a second hello that is unlike the first. Nothing may be left waiting then, for the next session
+   * may be another sandbox's.
    */
   function sessionOf(stream: Duplex): ServerHttp2Session | undefined {
     let begun: ServerHttp2Session | undefined;

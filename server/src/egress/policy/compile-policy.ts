@@ -1,8 +1,8 @@
 /**
  * A network policy as what decides quickly: names in maps, networks as bytes.
  *
- * A *layer* is one policy: of a sandbox, its template, its project or the installation. `compilePolicy` makes one.
- * It throws `invalid_argument` if a rule cannot be read, with the rule in the message.
+ * A *layer* is one policy: of a sandbox, its template, its project or the installation. `compilePolicy` makes
+ * one. It throws `invalid_argument` if a rule cannot be read, with the rule in the message.
  */
 import {
   CayError,

@@ -1,4 +1,7 @@
-/** Policies that sandboxes have, compiled once for all who share them. What no sandbox has is not kept: it may be large. */
+/**
+ * Policies that sandboxes have, compiled once for all who share them. What no sandbox has is not kept: it may
+ * be large.
+ */
 import { createHash } from 'node:crypto';
 import type { NetworkPolicy, SandboxId } from '@cay/sdk/protocol';
 import { compilePolicy, type Layer, type PolicyOptions } from './compile-policy.ts';

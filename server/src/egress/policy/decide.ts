@@ -128,8 +128,8 @@ function isSpecial({ kind, own }: KnownAddress): boolean {
 }
 
 /**
- * A network permits special addresses if it lies wholly in ranges of their kind: `0.0.0.0/0` does not mean the
- * private ones. An address of this machine has to be named by itself.
+ * A network permits special addresses if it lies wholly in ranges of their kind: `0.0.0.0/0` does not mean
+ * the private ones. An address of this machine has to be named by itself.
  */
 function permits(
   { network }: { network: { special: AddressKind | undefined; single: boolean } },

@@ -53,8 +53,8 @@ function methodsOf({ method, headers }: RequestHead): string[] {
 }
 
 /**
- * The paths that servers may take it for: as it is sent, decoded, and with repeated slashes as one. Nothing if
- * servers would disagree about it: dot segments, encoded or not, and encodings of encodings.
+ * The paths that servers may take it for: as it is sent, decoded, and with repeated slashes as one. Nothing
+ * if servers would disagree about it: dot segments, encoded or not, and encodings of encodings.
  */
 export function pathReadings(path: string): string[] | undefined {
   let decoded: string;

@@ -2,8 +2,8 @@ import { CayError, NAMED_POLICIES, NetworkPolicySchema, type NetworkPolicy } fro
 import { compilePolicy, normalizePolicy } from './compile-policy.ts';
 
 /**
- * A policy as operators write it: its name, or JSON. Throws `invalid_argument` for what is neither, and for a rule
- * that cannot be read.
+ * A policy as operators write it: its name, or JSON. Throws `invalid_argument` for what is neither, and for a
+ * rule that cannot be read.
  */
 export function parsePolicy(text: string): NetworkPolicy {
   const named = NAMED_POLICIES.find((name) => name === text);

@@ -1,8 +1,8 @@
 import type { EgressPreset } from '@cay/sdk/protocol';
 
 /**
- * The presets that come with the server. They are data: an operator may replace one or add others by the option
- * `presets`. What a package manager asks for over HTTPS alone is on port 443 alone.
+ * The presets that come with the server. They are data: an operator may replace one or add others by the
+ * option `presets`. What a package manager asks for over HTTPS alone is on port 443 alone.
  */
 const preset = (name: string, description: string, rules: string[], inPackages = true): EgressPreset => ({
   name,

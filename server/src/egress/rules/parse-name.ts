@@ -1,6 +1,6 @@
 /**
- * Names of hosts, in their one form: lower case, ASCII (`xn--` for others), no trailing dot. What could be read
- * in two ways, or looks like another name, is refused with what to write.
+ * Names of hosts, in their one form: lower case, ASCII (`xn--` for others), no trailing dot. What could be
+ * read in two ways, or looks like another name, is refused with what to write.
  */
 import { domainToASCII, domainToUnicode } from 'node:url';
 

@@ -6,9 +6,9 @@
  *     ports   = "*" | range *( "," range )
  *     path    = "/" …                         names alone; it covers what is below it
  *
- * An IPv6 address with ports is in brackets, `[fd00::/8]:443`. A scheme stands for its port. `host:53/udp` is read
- * as `udp:host:53`. Whatever can be read in two ways is refused with what to write. `printTarget` writes the
- * canonical form, which parses to the same target.
+ * An IPv6 address with ports is in brackets, `[fd00::/8]:443`. A scheme stands for its port. `host:53/udp` is
+ * read as `udp:host:53`. Whatever can be read in two ways is refused with what to write. `printTarget` writes
+ * the canonical form, which parses to the same target.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { canonicalAddress } from '../../lib/canonical-address.ts';

@@ -1,4 +1,7 @@
-/** The SSH host key that the server has for sandboxes: Ed25519, from a seed of 32 bytes, in the form of OpenSSH. */
+/**
+ * The SSH host key that the server has for sandboxes: Ed25519, from a seed of 32 bytes, in the form of
+ * OpenSSH.
+ */
 import { createPrivateKey, createPublicKey } from 'node:crypto';
 
 export interface SshHostKey {

@@ -1,4 +1,7 @@
-/** Git over SSH through the egress: OpenSSH's client and git outside a sandbox, against a real sshd if there is one. */
+/**
+ * Git over SSH through the egress: OpenSSH's client and git outside a sandbox, against a real sshd if there
+ * is one.
+ */
 import { execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

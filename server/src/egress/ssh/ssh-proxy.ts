@@ -1,7 +1,8 @@
 /**
- * Git over SSH with a key that the sandbox does not have. The server speaks SSH to the program, as a host whose key
- * the sandbox knows, and to the target with the stored key, after it has checked the target's host key. The program
- * is known by its connection, so that it needs no key. What it may run there are git's own commands.
+ * Git over SSH with a key that the sandbox does not have. The server speaks SSH to the program, as a host
+ * whose key the sandbox knows, and to the target with the stored key, after it has checked the target's host
+ * key. The program is known by its connection, so that it needs no key. What it may run there are git's own
+ * commands.
  */
 import { once } from 'node:events';
 import type { Duplex, Readable, Writable } from 'node:stream';

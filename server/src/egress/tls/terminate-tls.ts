@@ -57,8 +57,9 @@ export function terminateTls({
       const why = socket.authorizationError?.toString() ?? error;
       return new Denial('tls', `TLS with ${name} failed: ${why}`);
     });
-    // OpenSSL is still reading when Node says that the handshake is over, and what waited for that runs inside the
-    // call. A session that is destroyed there is freed under it, and the server ends with a segmentation fault.
+    // OpenSSL is still reading when Node says that the handshake is over, and what waited for that runs
+    // inside the call. A session that is destroyed there is freed under it, and the server ends with a
+    // segmentation fault.
     await nextTurn();
     if (socket.destroyed) throw new Denial('tls', `TLS with ${name} failed: the connection ended`);
     return socket;
@@ -93,7 +94,8 @@ export function terminateTls({
         handshakeMs,
         () => new Denial('tls', `The program ended TLS with ${name}`),
       );
-      // A socket that no `tls.Server` made does not know that its handshake is over, and HTTP/2 asks for that.
+      // A socket that no `tls.Server` made does not know that its handshake is over, and HTTP/2 asks for
+      // that.
       Object.assign(inside, { secureConnecting: false });
       const over: HttpConnection = {
         ...connection,

@@ -1,7 +1,7 @@
 /**
- * Reads the ClientHello that begins a TLS connection, as far as the server needs it: which name is asked for and
- * which protocols are offered. It may be spread over records and chunks. Every length is checked against what is
- * there, and all together is bounded.
+ * Reads the ClientHello that begins a TLS connection, as far as the server needs it: which name is asked for
+ * and which protocols are offered. It may be spread over records and chunks. Every length is checked against
+ * what is there, and all together is bounded.
  */
 export interface ClientHello {
   /** The name that the client asks for, in lower case. Nothing if it asks for none. */

@@ -59,8 +59,8 @@ export interface FirstBytesOptions {
 
 /**
  * Reads from a stream until it is clear what is spoken, and puts the bytes back. The stream is paused then.
- * Without a timeout it waits as long as the stream is open. An aborted signal says that it does not matter any
- * more, and gives `other`.
+ * Without a timeout it waits as long as the stream is open. An aborted signal says that it does not matter
+ * any more, and gives `other`.
  */
 export function readFirstBytes(
   stream: Duplex,

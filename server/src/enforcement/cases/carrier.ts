@@ -1,4 +1,7 @@
-/** What carries connections: a policy that changes, one that is gone, other sandboxes, and more than it may carry. */
+/**
+ * What carries connections: a policy that changes, one that is gone, other sandboxes, and more than it may
+ * carry.
+ */
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { blocked, broken, type CaseWorld, type EnforcementCase, open, skipped } from '../enforcement-case.ts';

@@ -1,6 +1,6 @@
 /**
- * Requests on connections that are allowed, for something that is not. Each has a word in its path: the wall holds if
- * the target never sees it.
+ * Requests on connections that are allowed, for something that is not. Each has a word in its path: the wall
+ * holds if the target never sees it.
  */
 import { connect } from 'node:http2';
 import type { Duplex } from 'node:stream';

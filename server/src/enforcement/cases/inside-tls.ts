@@ -1,4 +1,7 @@
-/** What is asked for inside TLS: questions to name servers (DoH), another name than the one outside, hidden hellos. */
+/**
+ * What is asked for inside TLS: questions to name servers (DoH), another name than the one outside, hidden
+ * hellos.
+ */
 import { connect as connectHttp2 } from 'node:http2';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect, type ConnectionOptions, type TLSSocket } from 'node:tls';

@@ -1,4 +1,7 @@
-/** Limits: what a sandbox gets when it takes all it can. They come last, because they may end what runs inside. */
+/**
+ * Limits: what a sandbox gets when it takes all it can. They come last, because they may end what runs
+ * inside.
+ */
 import { blocked, type EnforcementCase, open, skipped } from '../enforcement-case.ts';
 
 const MiB = 1024 * 1024;

@@ -17,7 +17,9 @@ export const ManifestSchema = z
     sandbox: SandboxIdSchema,
     spec: SandboxSpecSchema,
     runtime: z.string().max(64).nullable(),
-    /** Whether the tree has all files of a root. Without it, the template shows files of the host beside it. */
+    /**
+     * Whether the tree has all files of a root. Without it, the template shows files of the host beside it.
+     */
     whole: z.literal(true).optional(),
     /** The tree has the directories that programs write and nothing else: the rest is the template's. */
     part: z.literal(true).optional(),

@@ -44,8 +44,8 @@ export async function* writeArchive(
 }
 
 /**
- * The same of a tree that comes as a tar archive, with names relative to its root: `tree` as it is, or `packed`
- * by zstd already.
+ * The same of a tree that comes as a tar archive, with names relative to its root: `tree` as it is, or
+ * `packed` by zstd already.
  */
 export async function* archiveOfTree(
   options: Pick<WriteArchiveOptions, 'manifest' | 'sign'> &

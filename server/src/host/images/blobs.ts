@@ -1,9 +1,10 @@
 /**
- * Layers on their way from a registry into a tree: files named by where they come from, whole or `.part`. A fetch
- * goes on where an earlier one ended, in this process or another, and is checked against the digest as a whole.
+ * Layers on their way from a registry into a tree: files named by where they come from, whole or `.part`. A
+ * fetch goes on where an earlier one ended, in this process or another, and is checked against the digest as
+ * a whole.
  *
- * What comes from one repository is not shared with another: its registry may be slow or send other bytes, and
- * a pull of the same layer from elsewhere must not wait for it.
+ * What comes from one repository is not shared with another: its registry may be slow or send other bytes,
+ * and a pull of the same layer from elsewhere must not wait for it.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';

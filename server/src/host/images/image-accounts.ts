@@ -1,7 +1,7 @@
 /**
- * Whose images are. An image belongs to the projects that pulled it, imported it, or made a sandbox from it, and
- * counts for each of them as a whole: otherwise a project could have others pay for what it uses. A project that
- * is at its limit loses those of its own images that it does not use, the longest unused first.
+ * Whose images are. An image belongs to the projects that pulled it, imported it, or made a sandbox from it,
+ * and counts for each of them as a whole: otherwise a project could have others pay for what it uses. A
+ * project that is at its limit loses those of its own images that it does not use, the longest unused first.
  */
 import { CayError } from '@cay/sdk/protocol';
 import type { ImageIndex, ImageRecord } from './image-index.ts';
@@ -57,8 +57,8 @@ export class ImageAccounts {
   }
 
   /**
-   * An image turned out to be larger than its project has room for. Gives up some of the project's other images,
-   * and resolves whether there is more room now.
+   * An image turned out to be larger than its project has room for. Gives up some of the project's other
+   * images, and resolves whether there is more room now.
    */
   async makeRoom(project: string | undefined, image: ImageRecord, most: number): Promise<boolean> {
     const room = await this.mostBytes(project, image, most);
@@ -70,7 +70,9 @@ export class ImageAccounts {
     return this.taken(project) < before;
   }
 
-  /** Gives up images of a project that it does not use, the longest unused first, while there are too many. */
+  /**
+   * Gives up images of a project that it does not use, the longest unused first, while there are too many.
+   */
   async #release(project: string, except: ImageRecord, tooMany: () => boolean): Promise<void> {
     const used = await this.shares!.uses(project);
     const oldest = this.#of(project).toSorted((a, b) => a.users![project]! - b.users![project]!);

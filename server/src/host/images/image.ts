@@ -3,13 +3,14 @@
  *
  * **Terms.** A *reference* is a name of an image (`python:3.12-slim`). A *digest* is the SHA-256 of the
  * manifest or index that a reference leads to; what has one never changes. A *layer* is a tar archive of an
- * image, which changes the files of the layers below it. A *chain* is the digests of a layer and all below it.
+ * image, which changes the files of the layers below it. A *chain* is the digests of a layer and all below
+ * it.
  *
  * **How they are kept.** An image is a chain of committed trees: first one with the directories that every
  * sandbox needs, then one for each layer, each a clone of the one before with one more layer unpacked, then
- * one with the accounts and files that a sandbox needs beside those of the image. A tree is named by its chain
- * and by the ids that own it, so that images share what they have in common, and nothing is unpacked twice.
- * Compressed layers are kept only until they are unpacked.
+ * one with the accounts and files that a sandbox needs beside those of the image. A tree is named by its
+ * chain and by the ids that own it, so that images share what they have in common, and nothing is unpacked
+ * twice. Compressed layers are kept only until they are unpacked.
  *
  *     <dir>/index.json       which images there are, their trees, and the names that lead to them
  *     <dir>/blobs/<digest>   layers that were fetched and not unpacked yet, `.part` if not whole
@@ -17,26 +18,26 @@
  * **Who calls it, how often.** The local backend: `find` and `prepare` when a sandbox is made, the others for
  * `cay image`. `find` reads memory. `prepare` of an image that is there reads memory and lists trees.
  *
- * **Cost.** A pull costs the network and one unpacking of each layer that is not there; a second image with the same
- * layers costs a manifest.
+ * **Cost.** A pull costs the network and one unpacking of each layer that is not there; a second image with
+ * the same layers costs a manifest.
  *
  * **Concurrency.** Any verbs may run at once. Two pulls of one image are one pull, and two images that share
  * layers fetch and unpack each of them once. A pull ends when no caller waits for it any more.
  *
  * **Crashes.** The record of an image is written before its first layer is fetched, and says that it is not
  * whole until its last tree is committed. After a crash between any two steps the next pull goes on with the
- * bytes and the trees that are there. Whatever no record names is removed by `collect`, which the backend calls
- * when it opens.
+ * bytes and the trees that are there. Whatever no record names is removed by `collect`, which the backend
+ * calls when it opens.
  *
- * **Space.** An image counts for each project that uses it (`image-accounts.ts`). When the trees of all images
- * are larger than the bound, images go from the project that has most above an equal share, those first that it
- * has not used for the longest time, and never one that a sandbox or a snapshot still uses, nor one that another
- * project uses within its share.
+ * **Space.** An image counts for each project that uses it (`image-accounts.ts`). When the trees of all
+ * images are larger than the bound, images go from the project that has most above an equal share, those
+ * first that it has not used for the longest time, and never one that a sandbox or a snapshot still uses, nor
+ * one that another project uses within its share.
  *
  * **Errors.** `invalid_argument` (a name, or an image that is malformed or not what its digest says),
  * `not_found`, `permission_denied` (credentials, or a registry that may not be reached), `unsupported`
- * (another platform), `resource_exhausted` (larger than allowed, or no disk), `unavailable` (the registry does
- * not answer), `failed_precondition` (`remove` of one in use), `cancelled`.
+ * (another platform), `resource_exhausted` (larger than allowed, or no disk), `unavailable` (the registry
+ * does not answer), `failed_precondition` (`remove` of one in use), `cancelled`.
  *
  *     const images = await openImageStore({ dir, trees, guestBinary, settings });
  *     const image = await images.pull(parseReference('python:3.12-slim'), { ids, onProgress });

@@ -1,6 +1,6 @@
 /**
- * Does the work of a key once, however many call at the same time. A caller that joined and saw it fail does it
- * itself: the one that it had joined may only have given up.
+ * Does the work of a key once, however many call at the same time. A caller that joined and saw it fail does
+ * it itself: the one that it had joined may only have given up.
  */
 export async function joinOrDo(
   underWay: Map<string, Promise<void>>,

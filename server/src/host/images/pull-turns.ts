@@ -1,4 +1,6 @@
-/** How much of pulling each project does at once, so that one with slow registries does not hold up another. */
+/**
+ * How much of pulling each project does at once, so that one with slow registries does not hold up another.
+ */
 import { CayError } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
 

@@ -1,7 +1,7 @@
 /**
  * What every sandbox needs beside the files of its image: below them the directories that others are mounted
- * on, above them the accounts and the files that name the machine. Both are steps of the chain like layers, so
- * that they are unpacked with the same care, and no program of the image is needed.
+ * on, above them the accounts and the files that name the machine. Both are steps of the chain like layers,
+ * so that they are unpacked with the same care, and no program of the image is needed.
  */
 import { byteReader } from '../../lib/byte-reader.ts';
 import { encodeHeader } from '../../lib/tar/header.ts';

@@ -64,8 +64,8 @@ export async function allBucketDirectories(hostDir: string): Promise<string[]> {
 }
 
 /**
- * The directories of the host that a container gets. Mounts its buckets, which end with `bucketMounts.end`. Rejects
- * `not_found` for a volume or a bucket that is gone.
+ * The directories of the host that a container gets. Mounts its buckets, which end with `bucketMounts.end`.
+ * Rejects `not_found` for a volume or a bucket that is gone.
  */
 export function mountsOf(
   { trees, bucketMounts }: Pick<HostResources, 'trees' | 'bucketMounts'>,

@@ -387,7 +387,9 @@ export async function destroyRemains(
   await rm(dir, { recursive: true, force: true });
 }
 
-/** When no process can write any more. What was written and not closed is written now, which may take minutes. */
+/**
+ * When no process can write any more. What was written and not closed is written now, which may take minutes.
+ */
 async function endBuckets({ bucketMounts }: HostResources, dir: string): Promise<void> {
   if (!bucketMounts) return;
   const names = await readdir(bucketsOf(dir)).catch(() => []);
@@ -450,8 +452,9 @@ function hardLimits<L extends Partial<InstanceLimits>>(
 const EXACT_FROM = 128 * MiB;
 
 /**
- * The limits until the guest has answered. There is no CPU limit yet, so that it does not slow the start down.
- * gVisor shows the memory limit that it starts with as the size of the machine, so that is the sandbox's own.
+ * The limits until the guest has answered. There is no CPU limit yet, so that it does not slow the start
+ * down. gVisor shows the memory limit that it starts with as the size of the machine, so that is the
+ * sandbox's own.
  */
 function startLimits(runtime: Runtime, limits: InstanceLimits): CgroupLimits {
   const { memoryBytes } = limits;

@@ -61,7 +61,9 @@ export async function keepGuest(from: string, to: string): Promise<void> {
   }
 }
 
-/** Makes the program of an image that was copied in byte by byte what it was. Does nothing if there is none. */
+/**
+ * Makes the program of an image that was copied in byte by byte what it was. Does nothing if there is none.
+ */
 export async function restoreKeptGuest(imageDir: string): Promise<void> {
   const path = join(imageDir, GUEST_FILE);
   if (existsSync(path)) await finish(path);

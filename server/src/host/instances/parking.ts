@@ -1,10 +1,11 @@
 /**
  * Parks an instance in which nothing runs but the guest, if its kernel uses the processor all the same.
  *
- * A gVisor of 2024 wakes every 400 µs for as long as it runs, which is 3 % of a core for each idle sandbox, and no
- * flag of it changes that. So an instance that nobody has called for a while, in which no process is left and
- * which still uses the processor, is frozen from outside. The next frame that is sent to its guest continues
- * it first, so nobody notices but the processor. A newer gVisor uses nothing while idle, and is never parked.
+ * A gVisor of 2024 wakes every 400 µs for as long as it runs, which is 3 % of a core for each idle sandbox,
+ * and no flag of it changes that. So an instance that nobody has called for a while, in which no process is
+ * left and which still uses the processor, is frozen from outside. The next frame that is sent to its guest
+ * continues it first, so nobody notices but the processor. A newer gVisor uses nothing while idle, and is
+ * never parked.
  *
  * Nothing is recorded: a server that takes over an instance continues it.
  */

@@ -28,7 +28,8 @@ export interface KnownTrees {
   /** Runs tasks of one tree one after the other. */
   enqueue<T>(name: string, task: () => Promise<T>): Promise<T>;
   /**
-   * Writes the record, as the driver plans it, then performs the operation. Undoes both if the operation fails.
+   * Writes the record, as the driver plans it, then performs the operation. Undoes both if the operation
+   * fails.
    */
   grow(
     verb: string,

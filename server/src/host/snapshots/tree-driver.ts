@@ -1,7 +1,10 @@
 import type { FileChange } from '@cay/sdk/protocol';
 import type { TreeRecord } from './records.ts';
 
-/** The operations of one filesystem on trees. `forest.ts` calls them, in order and one at a time for each tree. */
+/**
+ * The operations of one filesystem on trees. `forest.ts` calls them, in order and one at a time for each
+ * tree.
+ */
 export interface TreeDriver {
   /** Names of all complete trees. Removes incomplete ones. */
   trees(): Promise<string[]>;

@@ -3,7 +3,9 @@ import { join } from 'node:path';
 import { tryZfs, whenFree, zfs } from './datasets.ts';
 import { isMountPoint } from './mounts.ts';
 
-/** Where the datasets below `base`, which is mounted at `home`, are mounted. A view shows a committed tree. */
+/**
+ * Where the datasets below `base`, which is mounted at `home`, are mounted. A view shows a committed tree.
+ */
 export function zfsMounts(base: string, home: string) {
   const at = (dataset: string): string => join(home, dataset.slice(base.length + 1));
   const viewOf = (name: string): string => `${base}/v-${name}`;

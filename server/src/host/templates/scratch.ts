@@ -1,6 +1,6 @@
 /**
- * The template `scratch`: nothing but the directories, accounts and files that every sandbox needs. Builds begin
- * with it for images that bring all of their own.
+ * The template `scratch`: nothing but the directories, accounts and files that every sandbox needs. Builds
+ * begin with it for images that bring all of their own.
  */
 import { createHash } from 'node:crypto';
 import { chmod, mkdir, writeFile } from 'node:fs/promises';

@@ -1,21 +1,22 @@
 /**
  * Volumes of this machine: directories of their own that outlive sandboxes.
  *
- * **Terms.** A *volume* is an active tree of the snapshotter. A *snapshot* of one is a committed tree, which never
- * changes. A *clone* is a volume that begins with the content of another. Where the storage copies instantly
- * (btrfs, ZFS) both take milliseconds whatever the size is.
+ * **Terms.** A *volume* is an active tree of the snapshotter. A *snapshot* of one is a committed tree, which
+ * never changes. A *clone* is a volume that begins with the content of another. Where the storage copies
+ * instantly (btrfs, ZFS) both take milliseconds whatever the size is.
  *
- * **Ids.** Files are stored as the ids that trees of sandboxes are stored as. Every instance mounts a volume with
- * its own range of ids, so that sandboxes of different ranges agree on who owns a file.
+ * **Ids.** Files are stored as the ids that trees of sandboxes are stored as. Every instance mounts a volume
+ * with its own range of ids, so that sandboxes of different ranges agree on who owns a file.
  *
- * **Size.** A volume's size bounds what is written to it, where the storage has quotas. A clone counts what it
- * began with as used, also after it was deleted there.
+ * **Size.** A volume's size bounds what is written to it, where the storage has quotas. A clone counts what
+ * it began with as used, also after it was deleted there.
  *
- * **Who calls it, how often.** The local backend: once for each verb of a client, `get` for each start of a sandbox
- * that mounts one, `list` at startup and every minute.
+ * **Who calls it, how often.** The local backend: once for each verb of a client, `get` for each start of a
+ * sandbox that mounts one, `list` at startup and every minute.
  *
- * **Concurrency and crashes.** Verbs on one volume run one after the other. Each records what it is about to make,
- * and can be repeated; a store that opens undoes what was being made and finishes what was being removed.
+ * **Concurrency and crashes.** Verbs on one volume run one after the other. Each records what it is about to
+ * make, and can be repeated; a store that opens undoes what was being made and finishes what was being
+ * removed.
  *
  * **Errors.** Those of `backends/abilities/volumes.ts`, which this carries out on the local backend.
  *
@@ -51,8 +52,8 @@ export interface VolumeStore {
   list(): HostVolume[];
   /**
    * Makes a volume, or resolves the one that exists if it was made in the same way. Rejects `already_exists`,
-   * `not_found` (of `from`), `unsupported` (a size that cannot be enforced), `failed_precondition` (a size that
-   * is less than what `from` has), `resource_exhausted`.
+   * `not_found` (of `from`), `unsupported` (a size that cannot be enforced), `failed_precondition` (a size
+   * that is less than what `from` has), `resource_exhausted`.
    */
   create(id: VolumeId, wish: VolumeWish): Promise<HostVolume>;
   /** The same with the content of a tar archive, completely or not at all. The archive is hostile. */

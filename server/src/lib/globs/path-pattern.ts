@@ -1,7 +1,7 @@
 /**
- * Patterns for paths, by the rules of Go's `filepath.Match` and of `.dockerignore`: `*` and `?` stop at a slash,
- * `[a-z]` and `[^a-z]` are classes, a backslash takes the meaning of the character after it, and with `deep` a
- * `**` is any number of directories.
+ * Patterns for paths, by the rules of Go's `filepath.Match` and of `.dockerignore`: `*` and `?` stop at a
+ * slash, `[a-z]` and `[^a-z]` are classes, a backslash takes the meaning of the character after it, and with
+ * `deep` a `**` is any number of directories.
  *
  * Patterns and paths are untrusted: matching takes time in proportion to the product of both lengths.
  */
@@ -19,7 +19,10 @@ export interface PathPattern {
   matches(path: string): boolean;
   /** Whether it matches the path, or what one of its slashes ends. */
   matchesOrAbove(path: string): boolean;
-  /** How many characters from `from` on it matches, the fewest or the most. Undefined if it matches none of them. */
+  /**
+   * How many characters from `from` on it matches, the fewest or the most. Undefined if it matches none of
+   * them.
+   */
   prefixOf(characters: readonly string[], from: number, options: { longest: boolean }): number | undefined;
 }
 
@@ -103,8 +106,8 @@ function parseClass(characters: readonly string[], start: number, tokens: Token[
 }
 
 /**
- * Follows all places in the pattern at once: a flag for each. Calls `onMatch` with each place of the path up to which
- * the pattern matches, until that answers true.
+ * Follows all places in the pattern at once: a flag for each. Calls `onMatch` with each place of the path up
+ * to which the pattern matches, until that answers true.
  */
 function run(
   tokens: readonly Token[],

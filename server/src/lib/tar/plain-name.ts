@@ -1,8 +1,8 @@
 import { trimEnd } from '../trim-end.ts';
 
 /**
- * The name of an entry without `./` and slashes before it and slashes behind it; empty for the root. Names are
- * hostile and may be long: each character is looked at once.
+ * The name of an entry without `./` and slashes before it and slashes behind it; empty for the root. Names
+ * are hostile and may be long: each character is looked at once.
  */
 export function plainName(name: string): string {
   const inner = trimEnd(withoutRoot(name), '/');

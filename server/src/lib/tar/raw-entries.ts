@@ -1,6 +1,6 @@
 /**
- * Reading and passing on tar archives entry by entry, byte for byte. Names are latin1 strings, one character a
- * byte, because names of files need not be UTF-8. Input is untrusted; nothing is held beyond the bound.
+ * Reading and passing on tar archives entry by entry, byte for byte. Names are latin1 strings, one character
+ * a byte, because names of files need not be UTF-8. Input is untrusted; nothing is held beyond the bound.
  */
 import type { ByteReader } from '../byte-reader.ts';
 import { entryContent, take } from './entry-content.ts';

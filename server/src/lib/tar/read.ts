@@ -1,4 +1,6 @@
-/** Reading tar streams: ustar, pax and GNU long names. Input is untrusted; nothing is held beyond the bound. */
+/**
+ * Reading tar streams: ustar, pax and GNU long names. Input is untrusted; nothing is held beyond the bound.
+ */
 import type { ByteReader } from '../byte-reader.ts';
 import { entryContent, take } from './entry-content.ts';
 import {

@@ -1,8 +1,8 @@
 /**
  * Stretches of the chain whose events were pruned because their projects had more than is kept. A gap is one
  * row: its first and last id and the hash of its last event, so that the chain continues behind it. Its seal
- * proves that this installation pruned there, and between which two hashes. Adjacent gaps become one, and a gap
- * next to the anchor becomes part of it, so there are never more gaps than events.
+ * proves that this installation pruned there, and between which two hashes. Adjacent gaps become one, and a
+ * gap next to the anchor becomes part of it, so there are never more gaps than events.
  */
 import type { Sql } from '../sql/sql.ts';
 import { gapSeal, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';

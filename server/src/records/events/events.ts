@@ -30,13 +30,13 @@ export interface EventRetention {
  * The event log: what happened, to which sandbox, by which key, with which outcome. Events form one chain of
  * hashes: see `chain.ts`.
  *
- * *Two ways to append.* In a transaction, `tx.events.append` writes a *promise* of the event that is committed
- * with the change it reports; the event enters the log after the commit, exactly once, also if the server is
- * killed in between. Outside a transaction, `records.events.append` is for what changes no record (a command, a
- * refused call): it does not wait for the disk of the records.
+ * *Two ways to append.* In a transaction, `tx.events.append` writes a *promise* of the event that is
+ * committed with the change it reports; the event enters the log after the commit, exactly once, also if the
+ * server is killed in between. Outside a transaction, `records.events.append` is for what changes no record
+ * (a command, a refused call): it does not wait for the disk of the records.
  *
- * *Failure.* `append` outside a transaction never rejects. Events that cannot be written wait in memory, up to
- * 10,000; how many were dropped beyond that is an event too. The failure is passed to `onError`.
+ * *Failure.* `append` outside a transaction never rejects. Events that cannot be written wait in memory, up
+ * to 10,000; how many were dropped beyond that is an event too. The failure is passed to `onError`.
  *
  * *Order.* Ids have no gaps and follow the order of commits. Where several servers share a log, an event of
  * another server reaches `follow` and `listen` within a second.

@@ -4,9 +4,9 @@ import type { Lease } from '../tables/leases.ts';
 const current = new AsyncLocalStorage<{ lease: Lease | undefined }>();
 
 /**
- * Runs an operation with a lease. Every write to the records that the operation causes, however deep, is guarded
- * by the lease: it is recorded only if this server has not lost it. What the operation leaves to the background
- * is guarded until the operation ends, and not after.
+ * Runs an operation with a lease. Every write to the records that the operation causes, however deep, is
+ * guarded by the lease: it is recorded only if this server has not lost it. What the operation leaves to the
+ * background is guarded until the operation ends, and not after.
  */
 export async function withLease<T>(lease: Lease, operation: () => Promise<T>): Promise<T> {
   const scope: { lease: Lease | undefined } = { lease };

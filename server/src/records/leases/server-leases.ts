@@ -9,12 +9,12 @@ const FILE = 'server-id';
 const TTL_MS = 15_000;
 
 /**
- * The leases of this run of a server; undefined where no other server can open the records, because the lock of
- * the data directory keeps it out.
+ * The leases of this run of a server; undefined where no other server can open the records, because the lock
+ * of the data directory keeps it out.
  *
- * A holder is named after its data directory and its run. The caller has the lock of the data directory, so an
- * earlier run of it has ended, however: its leases are taken over at once. Those of a server with another data
- * directory expire.
+ * A holder is named after its data directory and its run. The caller has the lock of the data directory, so
+ * an earlier run of it has ended, however: its leases are taken over at once. Those of a server with another
+ * data directory expire.
  */
 export async function openServerLeases(
   records: Records,

@@ -1,6 +1,6 @@
 /**
- * Records in a PostgreSQL database, for one server or several. The driver `pg` is loaded with this file, so only
- * where it is used. Connect directly or through a pooler in session mode: sessions have settings.
+ * Records in a PostgreSQL database, for one server or several. The driver `pg` is loaded with this file, so
+ * only where it is used. Connect directly or through a pooler in session mode: sessions have settings.
  */
 import pg from 'pg';
 import { CayError } from '@cay/sdk/protocol';
@@ -30,8 +30,9 @@ const CONNECTIONS = 10;
 const CONNECT_MS = 5_000;
 const STATEMENT_MS = 30_000;
 /**
- * Settings of every session. A sequential scan would make a transaction conflict with every write to the table.
- * Where it is off, the planner's costs are so high that a statement would be compiled, which takes half a second.
+ * Settings of every session. A sequential scan would make a transaction conflict with every write to the
+ * table. Where it is off, the planner's costs are so high that a statement would be compiled, which takes
+ * half a second.
  */
 const SESSION = {
   default_transaction_isolation: 'serializable',

@@ -5,11 +5,11 @@ import type { PostgresSql } from './postgres-sql.ts';
 
 /**
  * The chain in the database of the records, which several servers append to. An append locks the row
- * `event_head`. Promises are moved from `promised_events` into the chain in the same transaction, by any server,
- * so that those of a server that has died are not left behind.
+ * `event_head`. Promises are moved from `promised_events` into the chain in the same transaction, by any
+ * server, so that those of a server that has died are not left behind.
  *
- * Preconditions: transactions of `sql` are READ COMMITTED, so that each statement sees what was committed before
- * the lock was given.
+ * Preconditions: transactions of `sql` are READ COMMITTED, so that each statement sees what was committed
+ * before the lock was given.
  */
 export function postgresChain(sql: PostgresSql): ChainDriver {
   return {

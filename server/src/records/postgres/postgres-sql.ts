@@ -1,6 +1,6 @@
 /**
- * `Sql` on a pool of PostgreSQL connections. Every call outside a transaction takes a connection from the pool.
- * Transactions are serializable, and run again when PostgreSQL undoes them in favour of another one.
+ * `Sql` on a pool of PostgreSQL connections. Every call outside a transaction takes a connection from the
+ * pool. Transactions are serializable, and run again when PostgreSQL undoes them in favour of another one.
  */
 import type { Pool, PoolClient } from 'pg';
 import { CayError } from '@cay/sdk/protocol';

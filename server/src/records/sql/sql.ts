@@ -4,8 +4,8 @@
  * differently.
  *
  * A statement is written with `?` for each value, in the SQL that SQLite and PostgreSQL share: `coalesce`,
- * `CASE`, `ON CONFLICT … DO`, `RETURNING`, quoted aliases for names in camel case. Booleans are 0 and 1, times
- * are milliseconds, JSON is text, bytes are bytes. Sums are cast to BIGINT.
+ * `CASE`, `ON CONFLICT … DO`, `RETURNING`, quoted aliases for names in camel case. Booleans are 0 and 1,
+ * times are milliseconds, JSON is text, bytes are bytes. Sums are cast to BIGINT.
  */
 export type SqlValue = string | number | null | Uint8Array;
 

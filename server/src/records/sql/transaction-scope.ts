@@ -25,7 +25,9 @@ export interface TransactionSql extends Sql {
   afterCommit(work: () => void): void;
 }
 
-/** Throws `internal` in the body of a transaction of this owner: it would wait for itself, or miss its writes. */
+/**
+ * Throws `internal` in the body of a transaction of this owner: it would wait for itself, or miss its writes.
+ */
 export function requireOutside(owner: object): void {
   const scope = current.getStore();
   if (scope?.owner === owner && scope.open)
@@ -41,8 +43,8 @@ export interface ScopeOptions {
 }
 
 /**
- * Runs the body of a transaction that has begun, and commits. Resolves with the result and the callbacks to call
- * now. Where it rejects, the driver rolls back.
+ * Runs the body of a transaction that has begun, and commits. Resolves with the result and the callbacks to
+ * call now. Where it rejects, the driver rolls back.
  */
 export async function runInScope<T>(
   { owner, dialect, statements, commit, timeLimitMs = TIME_LIMIT_MS }: ScopeOptions,

@@ -9,8 +9,8 @@ import { MIGRATIONS } from './migrations.ts';
 import { translated, type SqliteConnection } from './sqlite-connection.ts';
 
 /**
- * Migrates, and seals what an earlier version recorded in clear text. Keeps a copy of the records as they were.
- * Throws `failed_precondition` for records of a newer version.
+ * Migrates, and seals what an earlier version recorded in clear text. Keeps a copy of the records as they
+ * were. Throws `failed_precondition` for records of a newer version.
  */
 export function migrateRecords(connection: SqliteConnection, path: string, box: SealedBox): void {
   if (migrate(connection, path, box)) forgetOldPages(connection.sqlite);

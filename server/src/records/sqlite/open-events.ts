@@ -14,8 +14,8 @@ export interface SqliteEvents {
 }
 
 /**
- * The event log in a file of its own, or in memory (`:memory:`). `synchronous = NORMAL`: no event is lost with the
- * server, the last few can be lost with the machine, and a command does not wait for the disk.
+ * The event log in a file of its own, or in memory (`:memory:`). `synchronous = NORMAL`: no event is lost
+ * with the server, the last few can be lost with the machine, and a command does not wait for the disk.
  */
 export async function openSqliteEvents(path: string, options: EventLogOptions): Promise<SqliteEvents> {
   const writer = sqliteConnection(new DatabaseSync(path));

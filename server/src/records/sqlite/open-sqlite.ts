@@ -1,7 +1,8 @@
 /**
- * Records in the data directory: `records.db`, where a commit waits for the disk, and `events.db`, which has many
- * more writes and does not wait. An event of a transaction is promised in `records.db` and then written to
- * `events.db` together with the number of the promise, so that it is written exactly once: see decision 11.
+ * Records in the data directory: `records.db`, where a commit waits for the disk, and `events.db`, which has
+ * many more writes and does not wait. An event of a transaction is promised in `records.db` and then written
+ * to `events.db` together with the number of the promise, so that it is written exactly once: see decision
+ * 11.
  *
  * One server uses a data directory at a time; the lock on it is the caller's.
  */

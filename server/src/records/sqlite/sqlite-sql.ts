@@ -1,7 +1,7 @@
 /**
- * `Sql` on a SQLite file. One connection writes, and one transaction at a time has it: transactions and single
- * writes wait in a queue. Reads outside a transaction use the same connection while no transaction is open, and
- * a second connection while one is, so that they see what is committed.
+ * `Sql` on a SQLite file. One connection writes, and one transaction at a time has it: transactions and
+ * single writes wait in a queue. Reads outside a transaction use the same connection while no transaction is
+ * open, and a second connection while one is, so that they see what is committed.
  *
  * Calls run on the event loop. A read takes microseconds, and a thread would cost more than it saves.
  */
@@ -34,7 +34,9 @@ export interface SqliteSql extends Sql {
 
 export interface SqliteSqlOptions {
   writer: SqliteConnection;
-  /** A second connection, opened when it is first needed. Where there can be none, reads wait as writes do. */
+  /**
+   * A second connection, opened when it is first needed. Where there can be none, reads wait as writes do.
+   */
   openReader?(): SqliteConnection;
   onError(error: unknown): void;
 }

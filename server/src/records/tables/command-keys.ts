@@ -7,9 +7,9 @@ import type { TableContext } from './table-context.ts';
 /**
  * The command of a sandbox that was run for an idempotency key, so that repeating the call runs no other.
  *
- * The guest starts one command for one id, but forgets it when its sandbox restarts or when many commands have
- * ended since. So it is recorded here that a command was started, and from then on the command is only looked
- * for. A command that was claimed and is not known to be started is started again, under the same id.
+ * The guest starts one command for one id, but forgets it when its sandbox restarts or when many commands
+ * have ended since. So it is recorded here that a command was started, and from then on the command is only
+ * looked for. A command that was claimed and is not known to be started is started again, under the same id.
  */
 export interface ClaimOptions {
   /** Called with the sandbox's project before a new key is recorded. If it rejects, none is. */
@@ -18,8 +18,8 @@ export interface ClaimOptions {
 
 export interface CommandKeyRecords {
   /**
-   * The command of the key: `id` if the key is new. Rejects `conflict` if the key was used for another request,
-   * `not_found` if the sandbox does not exist.
+   * The command of the key: `id` if the key is new. Rejects `conflict` if the key was used for another
+   * request, `not_found` if the sandbox does not exist.
    */
   claim(
     sandbox: string,

@@ -38,8 +38,8 @@ export interface CommandRecords {
   /** Oldest first. */
   list(sandbox: string): Promise<CommandRow[]>;
   /**
-   * The ended commands to delete, oldest first, so that the others are within bounds. The newest ended command
-   * and the command `except` are never among them.
+   * The ended commands to delete, oldest first, so that the others are within bounds. The newest ended
+   * command and the command `except` are never among them.
    */
   beyond(
     sandbox: string,

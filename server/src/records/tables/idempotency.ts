@@ -4,8 +4,8 @@ import { isDigestOf, requestDigest } from '../sealing/request-digest.ts';
 import type { TableContext } from './table-context.ts';
 
 /**
- * What a creating call with an idempotency key has created, so that repeating the call creates no other. A key
- * belongs to a project. Only digests of keys and requests are recorded, for a week.
+ * What a creating call with an idempotency key has created, so that repeating the call creates no other. A
+ * key belongs to a project. Only digests of keys and requests are recorded, for a week.
  */
 export interface IdempotencyRecords {
   /** The id of what the key created. Rejects `conflict` if the key was used for another request. */

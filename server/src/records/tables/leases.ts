@@ -48,9 +48,9 @@ export interface LeaseRequest {
 export interface LeaseRecords {
   /**
    * Takes the lease of a sandbox: the first one, one that was released or has expired, with the next fence.
-   * The holder that has it already gets it once more, with the same fence, for an operation that may run beside
-   * the first. Rejects `conflict` while another holder has it, with `details.holder`, `details.underWay` and
-   * `details.expiresInMs`.
+   * The holder that has it already gets it once more, with the same fence, for an operation that may run
+   * beside the first. Rejects `conflict` while another holder has it, with `details.holder`,
+   * `details.underWay` and `details.expiresInMs`.
    */
   acquire(request: LeaseRequest): Promise<Lease>;
   /** Extends it. Rejects `conflict` if it was released or another holder has taken it over. */

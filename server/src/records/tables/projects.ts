@@ -33,8 +33,8 @@ export interface ProjectRecords {
   /** Null is no policy. Rejects `not_found` if the project does not exist. */
   setNetwork(id: string, network: NetworkPolicy | null): Promise<ProjectRow>;
   /**
-   * Removes a project with its keys. Rejects `failed_precondition` while anything else belongs to it. A missing
-   * project is removed already.
+   * Removes a project with its keys. Rejects `failed_precondition` while anything else belongs to it. A
+   * missing project is removed already.
    */
   remove(id: string): Promise<void>;
 }

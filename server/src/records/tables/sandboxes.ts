@@ -52,8 +52,8 @@ export interface SandboxRecords {
   /** Records when sandboxes were last used. Ignores sandboxes that do not exist. */
   used(atMs: ReadonlyMap<string, number>): Promise<void>;
   /**
-   * The sums of the limits of a project's sandboxes. A stopped sandbox counts with its disk only, a frozen one
-   * with its disk and memory.
+   * The sums of the limits of a project's sandboxes. A stopped sandbox counts with its disk only, a frozen
+   * one with its disk and memory.
    */
   usage(project: string): Promise<Usage>;
   /**
@@ -77,8 +77,8 @@ export interface SandboxRecords {
   /** Shortens the time that each sandbox has left to its timeout, or to `leastMs` where that is longer. */
   shorten(nowMs: number, leastMs: number): Promise<void>;
   /**
-   * Lowers timeouts, and the time that is left, to a maximum. Resolves the sandboxes that it changed; call it in
-   * a transaction with their events.
+   * Lowers timeouts, and the time that is left, to a maximum. Resolves the sandboxes that it changed; call it
+   * in a transaction with their events.
    */
   lowerTimeouts(maximumMs: number, nowMs: number): Promise<SandboxRow[]>;
 }
@@ -108,7 +108,8 @@ export function sandboxTable({ sql, specs, box }: TableContext): SandboxRecords 
     async insert(row) {
       const keys = Object.keys(SANDBOX_INSERTED) as (keyof typeof SANDBOX_INSERTED)[];
       await requireTextRoom(sql, row, { ...row }, (key, value) => column(row.id, key, value));
-      // A statement that fails would end a PostgreSQL transaction, so that a conflict inserts nothing instead.
+      // A statement that fails would end a PostgreSQL transaction, so that a conflict inserts nothing
+      // instead.
       const inserted = await sql.run(
         `INSERT INTO sandboxes (${Object.values(SANDBOX_INSERTED).join(', ')})
          VALUES (${keys.map(() => '?').join(', ')}) ON CONFLICT DO NOTHING`,

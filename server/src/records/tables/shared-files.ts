@@ -3,8 +3,8 @@ import type { TableContext } from './table-context.ts';
 
 /**
  * Files of removed snapshots that other snapshots still have. All snapshots made from one snapshot share its
- * files; the files count once, until the last of those snapshots is gone. When one snapshot is left, the files
- * are counted as its own.
+ * files; the files count once, until the last of those snapshots is gone. When one snapshot is left, the
+ * files are counted as its own.
  */
 export interface SharedFileRecords {
   /** In a transaction, before a snapshot is removed: its children hold its files from now on. */
@@ -14,8 +14,8 @@ export interface SharedFileRecords {
 }
 
 /**
- * So many removed snapshots one may share files of. Those of a long line of forks would otherwise take as many
- * rows as the square of its length.
+ * So many removed snapshots one may share files of. Those of a long line of forks would otherwise take as
+ * many rows as the square of its length.
  */
 const MOST_ORIGINS = 64;
 

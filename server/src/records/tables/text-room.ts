@@ -17,8 +17,8 @@ const SUM = Object.values(TEXTS)
   .join(' + ');
 
 /**
- * Throws `resource_exhausted` if the project has no room for these columns of a sandbox or a snapshot, beside those of
- * all others. `stored` gives a value as it is recorded.
+ * Throws `resource_exhausted` if the project has no room for these columns of a sandbox or a snapshot, beside
+ * those of all others. `stored` gives a value as it is recorded.
  */
 export async function requireTextRoom(
   sql: Sql,

@@ -2,8 +2,8 @@ import { CayError } from '@cay/sdk/protocol';
 import type { TableContext } from './table-context.ts';
 
 /**
- * How often the tokens of a project were revoked. The number is part of every token and signature derived from
- * a secret of the installation, so that those issued before it grew are refused. API keys have no epoch.
+ * How often the tokens of a project were revoked. The number is part of every token and signature derived
+ * from a secret of the installation, so that those issued before it grew are refused. API keys have no epoch.
  *
  * Asked with every request that has a token: it is one read, so that a revocation by another server counts at
  * once.

@@ -2,7 +2,9 @@ import { CayError, type Mount, type SandboxId, type Volume, type VolumeId } from
 import type { Sql } from '../sql/sql.ts';
 import type { TableContext } from './table-context.ts';
 
-/** `making`: it may be half made. `removing`: it may be half removed. Clients see only those that are `kept`. */
+/**
+ * `making`: it may be half made. `removing`: it may be half removed. Clients see only those that are `kept`.
+ */
 export type VolumeState = 'making' | 'kept' | 'removing';
 
 export interface VolumeRow extends Pick<
@@ -109,8 +111,8 @@ export function volumeTable({ sql }: TableContext): VolumeRecords {
 }
 
 /**
- * Records which volumes a sandbox has. Rejects `not_found` for one that does not exist or is of another project:
- * a volume that is being removed is not mounted any more, and one that is mounted is not removed.
+ * Records which volumes a sandbox has. Rejects `not_found` for one that does not exist or is of another
+ * project: a volume that is being removed is not mounted any more, and one that is mounted is not removed.
  */
 export async function insertMounts(
   sql: Sql,

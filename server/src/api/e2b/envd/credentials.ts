@@ -1,4 +1,6 @@
-/** What opens a sandbox to E2B's clients: its access token, or for files an address that was signed with it. */
+/**
+ * What opens a sandbox to E2B's clients: its access token, or for files an address that was signed with it.
+ */
 import type { IncomingMessage } from 'node:http';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';

@@ -191,7 +191,8 @@ describe("messages, beside the published library with the client's own descripti
             // It also refuses what it cannot show as JSON, such as times beyond the year 9999.
             return;
           }
-          // A known field with the wire type of another is passed over here; the library reads it as what it knows.
+          // A known field with the wire type of another is passed over here; the library reads it as what it
+          // knows.
           if (hasOtherWireType(own, bytes)) return;
           const shown = JSON.parse(JSON.stringify(read, bytesAsText)) as Record<string, unknown>;
           expect(sameTimes(theirs)).toEqual(normal(own, revived(own, shown)));

@@ -1,4 +1,6 @@
-/** The messages of E2B's envd in protobuf, by the path of their call. Requests and answers have JSON's names. */
+/**
+ * The messages of E2B's envd in protobuf, by the path of their call. Requests and answers have JSON's names.
+ */
 import type { Field, FieldType, MessageType } from '../../../lib/protobuf/message.ts';
 
 /** `field(1, 'path', 'string')`. */

@@ -39,8 +39,8 @@ export interface EnvdRpc {
   /** What a call of this path is counted as. Absent: it is no call. */
   kindOf(path: string): BudgetKind | undefined;
   /**
-   * `begun` is called when a stream is open. From then on the process is counted, and not the request. Rejects
-   * if the sandbox has stopped before anything was answered; other failures are answers.
+   * `begun` is called when a stream is open. From then on the process is counted, and not the request.
+   * Rejects if the sandbox has stopped before anything was answered; other failures are answers.
    */
   answer(
     row: EnteredSandbox,

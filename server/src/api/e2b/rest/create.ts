@@ -107,8 +107,8 @@ export function timeoutMs(seconds: number): number {
 }
 
 /**
- * Refuses network options that could not be honoured. Where nothing is carried, to have no outgoing network is
- * honoured: no sandbox has one.
+ * Refuses network options that could not be honoured. Where nothing is carried, to have no outgoing network
+ * is honoured: no sandbox has one.
  */
 export function refuseNetwork(network: z.infer<typeof NetworkBody>, carries: boolean): void {
   if (carries) return refuseUnknown(network);

@@ -18,8 +18,8 @@ const ALL_TRAFFIC = '0.0.0.0/0';
 const EVERYTHING = new Set([ALL_TRAFFIC, '::/0']);
 
 /**
- * E2B's default is the whole internet, and its `allowOut` wins over `denyOut`. The policies of the project and of
- * the installation bound it, as they do every policy.
+ * E2B's default is the whole internet, and its `allowOut` wins over `denyOut`. The policies of the project
+ * and of the installation bound it, as they do every policy.
  */
 export function toNetworkPolicy(network: E2bNetwork): NetworkPolicy {
   const { allowOut, denyOut, allow_internet_access: internet } = network;
@@ -38,8 +38,8 @@ export function toNetworkPolicy(network: E2bNetwork): NetworkPolicy {
 }
 
 /**
- * Headers that are set on requests to a host. In E2B they do not allow the host: where not everything is allowed,
- * `allowOut` has to.
+ * Headers that are set on requests to a host. In E2B they do not allow the host: where not everything is
+ * allowed, `allowOut` has to.
  */
 function transformRules({ rules, allowOut }: E2bNetwork, all: boolean): NetworkRule[] {
   return Object.entries(rules ?? {}).flatMap(([host, list]) => {

@@ -1,6 +1,6 @@
 /**
- * Names of snapshots. A name is a template of the project, `name` or `name:tag`; the id of a snapshot that has
- * one is the name with its tag, so that it stays the same when the name is given to a newer snapshot.
+ * Names of snapshots. A name is a template of the project, `name` or `name:tag`; the id of a snapshot that
+ * has one is the name with its tag, so that it stays the same when the name is given to a newer snapshot.
  */
 import { CayError, isCayError, isId, type Snapshot, type SnapshotId } from '@cay/sdk/protocol';
 import type { Control } from '../../../control/control.ts';

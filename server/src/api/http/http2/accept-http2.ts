@@ -1,7 +1,7 @@
 /**
- * HTTP/2 on the port of an HTTP/1 server: over TLS by ALPN, without TLS by prior knowledge. Each stream becomes
- * a connection of the HTTP/1 server that never leaves the process, so that every route, proxy and limit serves
- * both versions with the same code.
+ * HTTP/2 on the port of an HTTP/1 server: over TLS by ALPN, without TLS by prior knowledge. Each stream
+ * becomes a connection of the HTTP/1 server that never leaves the process, so that every route, proxy and
+ * limit serves both versions with the same code.
  */
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
@@ -15,8 +15,8 @@ export interface AcceptHttp2Options {
   /** How long a connection without streams is kept. */
   idleMs: number;
   /**
-   * Counts a stream as one more connection of its address. False: there are too many. It is counted until it is
-   * closed.
+   * Counts a stream as one more connection of its address. False: there are too many. It is counted until it
+   * is closed.
    */
   admit(stream: Duplex & { remoteAddress?: string | undefined }): boolean;
 }

@@ -110,7 +110,8 @@ describe('a client of HTTP/2', () => {
     });
     const answer = answerOf(stream);
     const sending = setInterval(() => stream.writable && stream.write(Buffer.alloc(10_000)), 10);
-    // The server asks for no more of the body, with NO_ERROR. Node's client leaves closing its side to its user.
+    // The server asks for no more of the body, with NO_ERROR. Node's client leaves closing its side to its
+    // user.
     stream.once('aborted', () => {
       clearInterval(sending);
       stream.destroy();
@@ -208,7 +209,9 @@ function drained(socket: Socket): Promise<void> {
   return new Promise((resolve) => socket.once('drain', () => resolve()));
 }
 
-/** Writes the same bytes again and again until the server ends the connection. Resolves with how much it took. */
+/**
+ * Writes the same bytes again and again until the server ends the connection. Resolves with how much it took.
+ */
 async function flood(bytes: Buffer, everyMs = 0): Promise<number> {
   const socket = raw();
   socket.resume();

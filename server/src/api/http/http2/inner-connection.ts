@@ -3,8 +3,8 @@ import { keep } from '../../../lib/lent-memory.ts';
 
 /**
  * Two ends of a connection inside the process: what is written to one is read from the other, at the speed of
- * the reader, and what closes one closes the other. Unlike Node's `duplexPair` it hands over several pieces at
- * a time: HTTP/1 writes three for each chunk of a body.
+ * the reader, and what closes one closes the other. Unlike Node's `duplexPair` it hands over several pieces
+ * at a time: HTTP/1 writes three for each chunk of a body.
  */
 export function innerConnection(): [Duplex, Duplex] {
   const [near, far] = [new End(), new End()];

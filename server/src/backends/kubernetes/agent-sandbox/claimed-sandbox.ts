@@ -1,6 +1,6 @@
 /**
- * The Sandbox that the cluster has given for a claim. It has a name of the pool's, and gets our labels when its
- * guest has answered.
+ * The Sandbox that the cluster has given for a claim. It has a name of the pool's, and gets our labels when
+ * its guest has answered.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { faultPoint } from '../../../lib/fault-point.ts';

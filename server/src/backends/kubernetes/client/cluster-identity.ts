@@ -1,4 +1,7 @@
-/** Who we are for a cluster: its certificates, tokens that are renewed, and login programs, as `kubectl` reads them. */
+/**
+ * Who we are for a cluster: its certificates, tokens that are renewed, and login programs, as `kubectl` reads
+ * them.
+ */
 import { Agent as HttpsAgent, type RequestOptions } from 'node:https';
 import { CayError } from '@cay/sdk/protocol';
 import { systemReason } from '@cay/sdk/system-error';

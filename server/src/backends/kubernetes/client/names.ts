@@ -9,11 +9,14 @@ export const LABELS = {
   sandbox: 'cay.dev/sandbox',
   incarnation: 'cay.dev/incarnation',
   project: 'cay.dev/project',
-  /** Of a Job that was made for a warm pool, and what its pod is made of. It stays when a sandbox gets the Job. */
+  /**
+   * Of a Job that was made for a warm pool, and what its pod is made of. It stays when a sandbox gets the
+   * Job.
+   */
   pool: 'cay.dev/pool',
   /**
-   * Of a workload that is made beside a sandbox, or before it is one: whose it may become. It is no sandbox, and
-   * is not looked for as one, until it gets the label of that sandbox in place of this.
+   * Of a workload that is made beside a sandbox, or before it is one: whose it may become. It is no sandbox,
+   * and is not looked for as one, until it gets the label of that sandbox in place of this.
    */
   next: 'cay.dev/next',
   /** The data directory whose server makes it. */

@@ -1,10 +1,10 @@
 /**
  * Jobs that run before they are asked for.
  *
- * Each is a Job of the usual pod with the label of the pool and without that of a sandbox: a *spare*. A sandbox
- * that asks for such a pod gets a spare by one patch, which writes everything that the Job of a new sandbox would
- * have, and its lease. The patch names the version of the Job that was seen, so that of two claimants one gets it.
- * A spare that a sandbox has got is a Job like any other, and nothing leads back.
+ * Each is a Job of the usual pod with the label of the pool and without that of a sandbox: a *spare*. A
+ * sandbox that asks for such a pod gets a spare by one patch, which writes everything that the Job of a new
+ * sandbox would have, and its lease. The patch names the version of the Job that was seen, so that of two
+ * claimants one gets it. A spare that a sandbox has got is a Job like any other, and nothing leads back.
  *
  * Spares have leases as all Jobs have: without a server the cluster ends them.
  */
@@ -67,7 +67,9 @@ export function jobPool(
 ): JobPool {
   const { leaseSeconds } = settings;
   const jobs = `/apis/batch/v1/namespaces/${namespace}/jobs`;
-  /** The uids of spares that this server has claimed, or tried to, until the watch shows that they are gone. */
+  /**
+   * The uids of spares that this server has claimed, or tried to, until the watch shows that they are gone.
+   */
   const taken = new Set<string>();
   /** The names of those that were made and that the watch has not shown yet. */
   const coming = new Set<string>();

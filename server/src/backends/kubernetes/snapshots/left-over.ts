@@ -3,7 +3,9 @@ import type { CallScope } from '../../backend.ts';
 import type { OrphanObject } from '../workloads/sweep.ts';
 import type { TravelContext } from './travel-context.ts';
 
-/** Workloads that were made beside sandboxes and never became theirs, and those whose place others have taken. */
+/**
+ * Workloads that were made beside sandboxes and never became theirs, and those whose place others have taken.
+ */
 export async function leftBeside(
   { store, underWay, workloads }: TravelContext,
   scope: CallScope = {},

@@ -1,7 +1,7 @@
 /**
- * A workload with the files of a snapshot, made beside a sandbox or before there is one. It is nobody's until it
- * is adopted, by one change of its labels: what fails before leaves the sandbox as it was, and what a killed
- * server has left is swept.
+ * A workload with the files of a snapshot, made beside a sandbox or before there is one. It is nobody's until
+ * it is adopted, by one change of its labels: what fails before leaves the sandbox as it was, and what a
+ * killed server has left is swept.
  */
 import { randomBytes } from 'node:crypto';
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';

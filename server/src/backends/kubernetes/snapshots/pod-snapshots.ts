@@ -1,6 +1,6 @@
 /**
- * The verbs of `Snapshotting`. A pod's root filesystem cannot be written, so that its files are those of a few
- * directories: the guest packs them, and the server keeps them on its disk.
+ * The verbs of `Snapshotting`. A pod's root filesystem cannot be written, so that its files are those of a
+ * few directories: the guest packs them, and the server keeps them on its disk.
  */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import { KeyedQueue } from '../../../lib/keyed-queue.ts';

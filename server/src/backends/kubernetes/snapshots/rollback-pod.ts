@@ -1,6 +1,6 @@
 /**
- * Putting a sandbox back to a snapshot: another workload is made of it beside the old one, whose processes are
- * still while those of the new one begin. One change makes the new one the sandbox, and the old one goes.
+ * Putting a sandbox back to a snapshot: another workload is made of it beside the old one, whose processes
+ * are still while those of the new one begin. One change makes the new one the sandbox, and the old one goes.
  */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../../lib/fault-point.ts';

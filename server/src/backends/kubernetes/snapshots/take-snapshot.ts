@@ -24,7 +24,9 @@ import { bounded, mostTreeBytes, packedNames, unlessSilent, withParents } from '
 
 export const SNAPSHOT_FAULTS = ['kubernetes.snapshot.still', ...STORE_FAULTS] as const;
 
-/** How long a pod may take to run again: a node waits a little before it starts a container that has ended. */
+/**
+ * How long a pod may take to run again: a node waits a little before it starts a container that has ended.
+ */
 const RUNS_AGAIN_MS = 60_000;
 const LOOK_AGAIN_MS = 250;
 /** A program that took the guest's place may send a little, or nothing, for ever. */
@@ -98,7 +100,9 @@ async function ready(context: TravelContext, id: SandboxId, scope: CallScope): P
   return { guest, pod, async [Symbol.asyncDispose]() {} };
 }
 
-/** The guest of a sandbox in which nothing runs. Where its pod is gone and its files are not, it gets another. */
+/**
+ * The guest of a sandbox in which nothing runs. Where its pod is gone and its files are not, it gets another.
+ */
 async function resting(
   context: TravelContext,
   id: SandboxId,

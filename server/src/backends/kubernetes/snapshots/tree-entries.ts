@@ -97,7 +97,7 @@ export async function* bounded(
 }
 
 /**
- * The most bytes of a tree whose files have so many on a disk: a file with holes, or without content, has more
- * in an archive than on a disk.
+ * The most bytes of a tree whose files have so many on a disk: a file with holes, or without content, has
+ * more in an archive than on a disk.
  */
 export const mostTreeBytes = (diskBytes: number): number => Math.ceil(diskBytes * 1.25) + 131_072 * BLOCK;

@@ -8,8 +8,8 @@ import { imageEnvOf } from '../../support/image-env.ts';
 const ASK_MS = 2_000;
 
 /**
- * The guest, with the environment of its image below that of each command. The cluster does not report it; the
- * guest was started with it.
+ * The guest, with the environment of its image below that of each command. The cluster does not report it;
+ * the guest was started with it.
  */
 export function guestWithPodEnv({ guest, ready }: Pick<GuestLink, 'guest' | 'ready'>): Guest {
   let env: Promise<Record<string, string>> | undefined;

@@ -1,10 +1,10 @@
 /**
  * Unpacks an archive that a sandbox made, on this machine. Nothing in it is trusted.
  *
- * The package "tar" reads the format and writes the files. It places nothing through a symlink, of the archive
- * or of this machine. Each entry is checked here first: a name that is absolute or climbs ends the whole copy.
- * Links that lead outside, devices and the like are left out and reported. Files belong to the user who runs
- * this and have neither setuid nor setgid.
+ * The package "tar" reads the format and writes the files. It places nothing through a symlink, of the
+ * archive or of this machine. Each entry is checked here first: a name that is absolute or climbs ends the
+ * whole copy. Links that lead outside, devices and the like are left out and reported. Files belong to the
+ * user who runs this and have neither setuid nor setgid.
  */
 import { lstatSync, rmSync, type Stats } from 'node:fs';
 import { chmod, utimes } from 'node:fs/promises';

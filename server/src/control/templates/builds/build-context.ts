@@ -1,6 +1,7 @@
 /**
- * The files that a client brought for a build, as a tar archive on disk with an index of its entries. The archive
- * is hostile: its names lead nowhere but into the index, and symlinks are followed among its own entries.
+ * The files that a client brought for a build, as a tar archive on disk with an index of its entries. The
+ * archive is hostile: its names lead nowhere but into the index, and symlinks are followed among its own
+ * entries.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';

@@ -1,4 +1,7 @@
-/** The sandboxes and snapshots of one build. All are labelled with it, so that what a killed server left is found. */
+/**
+ * The sandboxes and snapshots of one build. All are labelled with it, so that what a killed server left is
+ * found.
+ */
 import {
   CreateSandboxSchema,
   type NetworkPolicy,

@@ -10,28 +10,31 @@
  * sandboxes of the template have that command running: in the memory of the snapshot where the runtime keeps
  * it, else started with the sandbox.
  *
- * **Terms.** A *recipe* has steps, a *Dockerfile recipe* has the text to make steps of. The *context* is a tar
- * archive that was uploaded, known by its digest. A *superseded* snapshot made a template that has another by now.
+ * **Terms.** A *recipe* has steps, a *Dockerfile recipe* has the text to make steps of. The *context* is a
+ * tar archive that was uploaded, known by its digest. A *superseded* snapshot made a template that has
+ * another by now.
  *
- * **Who calls.** The REST API and the E2B API, a few calls for each build; `follow` for as long as a client watches.
- * The E2B API calls
- * `settled` for each create from a template, and `of` for each template that it lists.
+ * **Who calls.** The REST API and the E2B API, a few calls for each build; `follow` for as long as a client
+ * watches. The E2B API calls `settled` for each create from a template, and `of` for each template that it
+ * lists.
  *
- * **Concurrency.** Two builds run at once, of all projects; others wait in the order of their starts. Builds of one
- * template may overlap: the one that ends last names the template.
+ * **Concurrency.** Two builds run at once, of all projects; others wait in the order of their starts. Builds
+ * of one template may overlap: the one that ends last names the template.
  *
- * **Crashes.** A build of a server that was killed has failed when the next one opens; its sandboxes and snapshots
- * are found by their label, and steps that were recorded serve later builds.
+ * **Crashes.** A build of a server that was killed has failed when the next one opens; its sandboxes and
+ * snapshots are found by their label, and steps that were recorded serve later builds.
  *
- * **Errors.** `request` and `start` reject what can be known before: `invalid_argument` (limits, a Dockerfile that
- * cannot be read), `already_exists`, `resource_exhausted`, `failed_precondition`. What goes wrong in a build is its
- * `failure`, with the step, and never rejects `start`.
+ * **Errors.** `request` and `start` reject what can be known before: `invalid_argument` (limits, a Dockerfile
+ * that cannot be read), `already_exists`, `resource_exhausted`, `failed_precondition`. What goes wrong in a
+ * build is its `failure`, with the step, and never rejects `start`.
  *
- * **Cost.** A create and a snapshot for each step that is not cached; a cached step costs one read of the records.
+ * **Cost.** A create and a snapshot for each step that is not cached; a cached step costs one read of the
+ * records.
  *
  *     const build = await builds.request(principal, { template: 'mine', names: ['mine'] });
  *     await builds.start(principal, build.id, { from: 'base', steps: [{ type: 'run', command: 'make' }] });
- *     for await (const { message } of builds.follow(principal, build.id, { offset: 0, signal })) show(message);
+ *     const log = builds.follow(principal, build.id, { offset: 0, signal });
+ *     for await (const { message } of log) show(message);
  *     await builds.finished(principal, build.id);              // rejects with the failure
  *     await control.create(principal, { template: 'mine' });
  */
@@ -103,8 +106,8 @@ export interface Builds {
   /** Rejects `failed_precondition` unless it is waiting. */
   start(principal: Principal, id: string, recipe: Recipe | DockerfileRecipe): Promise<Build>;
   /**
-   * Requests and starts a build from a Dockerfile. Rejects `invalid_argument` for one that cannot be read, before
-   * anything is made.
+   * Requests and starts a build from a Dockerfile. Rejects `invalid_argument` for one that cannot be read,
+   * before anything is made.
    */
   buildDockerfile(principal: Principal, request: BuildTemplate): Promise<Build>;
   /** The newest first. */

@@ -1,6 +1,6 @@
 /**
- * COPY and ADD: files of the context, of a here-document or of another sandbox, put where the instruction says.
- * No program of the sandbox is needed: its guest unpacks an archive that is made here.
+ * COPY and ADD: files of the context, of a here-document or of another sandbox, put where the instruction
+ * says. No program of the sandbox is needed: its guest unpacks an archive that is made here.
  */
 import { createHash } from 'node:crypto';
 import { posix } from 'node:path';

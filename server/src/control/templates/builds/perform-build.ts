@@ -11,8 +11,8 @@ import { stepCache } from './step-cache.ts';
 export type AnyRecipe = Recipe | DockerfileRecipe;
 
 /**
- * Runs a build that is recorded as building, saves its templates, and records how it ended. Rejects only if that
- * cannot be recorded.
+ * Runs a build that is recorded as building, saves its templates, and records how it ended. Rejects only if
+ * that cannot be recorded.
  */
 export async function performBuild(
   parts: BuildParts,

@@ -14,8 +14,8 @@ interface RequestParts extends Pick<BuildParts, 'control' | 'records' | 'now'> {
 const MOST_OPEN = 50;
 
 /**
- * Records a build that waits. Rejects `already_exists` for a name that the backend has, `resource_exhausted` if
- * too many are under way.
+ * Records a build that waits. Rejects `already_exists` for a name that the backend has, `resource_exhausted`
+ * if too many are under way.
  */
 export async function requestBuild(
   { control, records, now, quota }: RequestParts,

@@ -1,7 +1,7 @@
 /**
- * Steps of builds that need not be run again: for each key a snapshot and the state after the step. Each project has
- * its own. The least recently used go when they are too many or too large, and whenever the quota of snapshots has
- * no room for a new one.
+ * Steps of builds that need not be run again: for each key a snapshot and the state after the step. Each
+ * project has its own. The least recently used go when they are too many or too large, and whenever the quota
+ * of snapshots has no room for a new one.
  */
 import { isCayError, type Snapshot, type SnapshotId } from '@cay/sdk/protocol';
 import type { Records } from '../../../records/records.ts';
@@ -11,7 +11,10 @@ import type { Principal } from '../../tenants/principal.ts';
 export interface StepCache {
   find<State>(key: string): Promise<{ snapshot: SnapshotId; state: State } | undefined>;
   keep(key: string, snapshot: SnapshotId, state: unknown): Promise<void>;
-  /** Removes the least recently used until the rest fits, and with `least` at least so many. Resolves how many. */
+  /**
+   * Removes the least recently used until the rest fits, and with `least` at least so many. Resolves how
+   * many.
+   */
   trim(least?: number): Promise<number>;
 }
 

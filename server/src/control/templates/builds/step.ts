@@ -1,20 +1,22 @@
 /**
- * What every build is made of, whichever way it was written: a Dockerfile, the recipe of an E2B client, or one of
- * the server's own.
+ * What every build is made of, whichever way it was written: a Dockerfile, the recipe of an E2B client, or
+ * one of the server's own.
  *
- * A *stage* begins with a template, an image or another stage, and takes *steps*. A step may change files, in a
- * sandbox of the build, and the *state*, which is what later steps and sandboxes of the template get: environment,
- * user, working directory. The state is JSON.
+ * A *stage* begins with a template, an image or another stage, and takes *steps*. A step may change files, in
+ * a sandbox of the build, and the *state*, which is what later steps and sandboxes of the template get:
+ * environment, user, working directory. The state is JSON.
  *
- * A *key* stands for a stage up to a step: the hash of the key before it and of what the step depends on. A step
- * whose key is known is not run again: its snapshot and its state are taken.
+ * A *key* stands for a stage up to a step: the hash of the key before it and of what the step depends on. A
+ * step whose key is known is not run again: its snapshot and its state are taken.
  *
- * **Who calls.** `run-stage.ts`, once for each step of a build: `key` first, and `run` only if no snapshot has it.
+ * **Who calls.** `run-stage.ts`, once for each step of a build: `key` first, and `run` only if no snapshot
+ * has it.
  *
- * **Concurrency.** The steps of a stage run one after the other; stages of one build may run in any order that their
- * sources allow.
+ * **Concurrency.** The steps of a stage run one after the other; stages of one build may run in any order
+ * that their sources allow.
  *
- * **Errors.** A step rejects with `details` that say which command failed and how it ended; the build records them.
+ * **Errors.** A step rejects with `details` that say which command failed and how it ended; the build records
+ * them.
  *
  * **Cost.** A step that asks for `guest()` costs a sandbox for the stage once, and a snapshot of its own.
  *

@@ -22,8 +22,8 @@ export interface NameValue {
 const MOST_PAIRS = 1024;
 
 /**
- * `NAME=VALUE NAME="OTHER VALUE"`, or the old form `NAME VALUE WITH SPACES`. Throws a plain `Error` that says what
- * is wrong.
+ * `NAME=VALUE NAME="OTHER VALUE"`, or the old form `NAME VALUE WITH SPACES`. Throws a plain `Error` that says
+ * what is wrong.
  */
 export function nameValues(text: string, escape: string, { alone = false } = {}): NameValue[] {
   const words = rawWords(text, escape, MOST_PAIRS + 1);

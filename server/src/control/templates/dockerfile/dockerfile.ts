@@ -1,6 +1,6 @@
 /**
- * A Dockerfile as it is written: instructions with their flags, arguments and here-documents. Nothing is expanded
- * yet: what a variable is worth depends on the stage and its base image.
+ * A Dockerfile as it is written: instructions with their flags, arguments and here-documents. Nothing is
+ * expanded yet: what a variable is worth depends on the stage and its base image.
  */
 import { CayError } from '@cay/sdk/protocol';
 

@@ -1,6 +1,6 @@
 /**
- * Variables and quotes in the arguments of instructions: `$NAME`, `${NAME}`, and the operators `:-` `:+` `:?` `-`
- * `+` `?` `#` `##` `%` `%%` `/` `//`. No shell takes part.
+ * Variables and quotes in the arguments of instructions: `$NAME`, `${NAME}`, and the operators `:-` `:+` `:?`
+ * `-` `+` `?` `#` `##` `%` `%%` `/` `//`. No shell takes part.
  */
 import { pathPattern } from '../../../lib/globs/path-pattern.ts';
 

@@ -1,6 +1,7 @@
 /**
- * `RUN --mount`: files that are there for one command. A sandbox mounts nothing while it runs, so they are put in
- * place before the command, and what was there before is put back after it. Nothing of them is in the snapshot.
+ * `RUN --mount`: files that are there for one command. A sandbox mounts nothing while it runs, so they are
+ * put in place before the command, and what was there before is put back after it. Nothing of them is in the
+ * snapshot.
  */
 import { posix } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';

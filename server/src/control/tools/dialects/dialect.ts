@@ -7,16 +7,18 @@ import type { RunningCall, ToolOutcome } from '../tool.ts';
 /**
  * A dialect: the tools that one family of models was trained with.
  *
- * **Terms.** A *dialect tool* has the name, description and schema that the model knows, and translates an input to
- * a *canonical tool* (`guest-tools.ts`, `run-command.ts`), which does the work. It never works by itself.
+ * **Terms.** A *dialect tool* has the name, description and schema that the model knows, and translates an
+ * input to a *canonical tool* (`guest-tools.ts`, `run-command.ts`), which does the work. It never works by
+ * itself.
  *
- * **Who calls.** `open-tools.ts`: it looks the tool up by name for each call of a model, parses the input with
- * `schema`, and calls `run`. `describe-tools.ts` reads names, descriptions and schemas for model APIs and MCP.
+ * **Who calls.** `open-tools.ts`: it looks the tool up by name for each call of a model, parses the input
+ * with `schema`, and calls `run`. `describe-tools.ts` reads names, descriptions and schemas for model APIs
+ * and MCP.
  *
  * **Concurrency.** A dialect has no state. Calls of one tool run at once.
  *
- * **Errors.** What the model can correct is an outcome with `isError`, in words that the model has seen in training;
- * `run` rejects only where there is no sandbox to ask.
+ * **Errors.** What the model can correct is an outcome with `isError`, in words that the model has seen in
+ * training; `run` rejects only where there is no sandbox to ask.
  *
  * **Cost.** None beside that of the canonical tool.
  *

@@ -1,8 +1,8 @@
 /**
- * The operator's credentials for registries, from a file in the form of Docker's `config.json`: `auths` with a
- * password or an identity token, `credHelpers` and `credsStore` with programs that give them. The file is read
- * when a registry asks for credentials, so that a changed one needs no restart. Nothing of it is logged or
- * becomes an argument of a program.
+ * The operator's credentials for registries, from a file in the form of Docker's `config.json`: `auths` with
+ * a password or an identity token, `credHelpers` and `credsStore` with programs that give them. The file is
+ * read when a registry asks for credentials, so that a changed one needs no restart. Nothing of it is logged
+ * or becomes an argument of a program.
  */
 import { readFile } from 'node:fs/promises';
 import { CayError } from '@cay/sdk/protocol';
@@ -17,7 +17,9 @@ export interface Credential {
 }
 
 export interface Credentials {
-  /** For `docker.io`, `host` or `host:port`. Nothing if the operator has none. Rejects `failed_precondition`. */
+  /**
+   * For `docker.io`, `host` or `host:port`. Nothing if the operator has none. Rejects `failed_precondition`.
+   */
   of(registry: string): Promise<Credential | undefined>;
 }
 

@@ -1,6 +1,6 @@
 /**
- * A stand-in for registries that misbehave, which a real one cannot be made to. It speaks the distribution API,
- * version 2, over HTTP on loopback, and answers what a test says.
+ * A stand-in for registries that misbehave, which a real one cannot be made to. It speaks the distribution
+ * API, version 2, over HTTP on loopback, and answers what a test says.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';

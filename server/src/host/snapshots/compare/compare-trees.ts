@@ -2,9 +2,9 @@
  * Compares two immutable trees.
  *
  * Files are matched by identity, not by path: a file found at another path was renamed, and a renamed
- * directory takes its content along. A path that holds another file of the same type was modified. A path that
- * holds a file of another type, or that was overwritten by a file from elsewhere, is reported twice: removed,
- * and then as what is there now. Times and extended attributes alone are no difference.
+ * directory takes its content along. A path that holds another file of the same type was modified. A path
+ * that holds a file of another type, or that was overwritten by a file from elsewhere, is reported twice:
+ * removed, and then as what is there now. Times and extended attributes alone are no difference.
  *
  * Three steps: `walkTrees` pairs up what is at the same path and collects the rest, `matchEntries` finds out
  * what of the rest was renamed, and the pairs are compared here.

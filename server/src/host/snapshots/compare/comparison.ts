@@ -9,8 +9,8 @@ export interface CompareOptions {
   /**
    * How the same file is recognised in both trees.
    * - `inode`: a file keeps its inode number and birth time in every copy of a tree.
-   * - `reused-inode`: it keeps its number, but a later file may have the same number. A renamed file must also
-   *   have the same content.
+   * - `reused-inode`: it keeps its number, but a later file may have the same number. A renamed file must
+   *   also have the same content.
    * - `likeness`: numbers differ between copies. A renamed file must have the same time, size and content.
    */
   identity: 'inode' | 'reused-inode' | 'likeness';
@@ -36,7 +36,9 @@ export type Pair = readonly [TreeEntry, TreeEntry];
 
 export interface Comparison {
   readonly options: CompareOptions;
-  /** Equal for the same file in both trees. Unless the identity is `inode`, other files may have it as well. */
+  /**
+   * Equal for the same file in both trees. Unless the identity is `inode`, other files may have it as well.
+   */
   keyOf(entry: TreeEntry): string;
   /** True if the entries at one path are the same file, as far as the identity can tell. */
   isSame(a: TreeEntry, b: TreeEntry): boolean;

@@ -13,7 +13,8 @@ export interface Matched {
 }
 
 /**
- * Finds a partner in `to` for the entries of `from` that lost theirs. Every entry gets at most one partner, so
+ * Finds a partner in `to` for the entries of `from` that lost theirs. Every entry gets at most one partner,
+ * so
  * the order of the steps decides:
  *
  * 1. Directories, first by identity and then by place: only then is it known where their content belongs.

@@ -3,7 +3,9 @@ import { readEntry, readNames, type TreeEntry } from './tree-entry.ts';
 
 /** An entry of `from` that is not at its path in `to`. */
 export interface GoneEntry extends TreeEntry {
-  /** The path in `to` where it would be, given what became of its parent. Absent if its parent is gone too. */
+  /**
+   * The path in `to` where it would be, given what became of its parent. Absent if its parent is gone too.
+   */
   place?: string;
 }
 
