@@ -22,6 +22,8 @@ export interface Output {
 
 const CHANNELS: Record<number, OutputChannel> = { 1: 'stdout', 2: 'stderr', 3: 'pty' };
 
+/** What an output in the queue takes beside its bytes. */
+const QUEUED_OUTPUT = 256;
 /** Beyond this much unread output a socket that can pause does, and goes on at half of it. */
 const READ_AHEAD = 4 * 1024 * 1024;
 /** Beyond this much unsent input `write` waits. */
@@ -60,8 +62,10 @@ export class Process implements AsyncDisposable {
     // A caller that does not await `ended` must get no unhandled rejection.
     this.ended.catch(() => {});
     socket.addEventListener('message', ({ data }: { data: unknown }) => {
-      if (typeof data === 'string') this.#take(JSON.parse(data) as ExecEvent);
-      else this.#push(new Uint8Array(data as ArrayBuffer));
+      if (typeof data !== 'string') return this.#push(new Uint8Array(data as ArrayBuffer));
+      const event = eventOf(data);
+      if (event) this.#take(event);
+      else this.#fail(noEvent(`during command "${this.id}"`));
     });
     socket.addEventListener('close', () => {
       this.#fail(
@@ -82,7 +86,7 @@ export class Process implements AsyncDisposable {
     for (;;) {
       const next = this.#queue.shift();
       if (next) {
-        this.#queuedBytes -= next.data.length;
+        this.#queuedBytes -= next.data.length + QUEUED_OUTPUT;
         if (this.#paused && this.#queuedBytes < READ_AHEAD / 2) this.#pause(false);
         yield next;
       } else if (this.#failure) throw this.#failure;
@@ -147,10 +151,10 @@ export class Process implements AsyncDisposable {
 
   #push(frame: Uint8Array): void {
     const channel = CHANNELS[frame[0] ?? 0];
-    if (!channel || this.#over) return;
+    if (!channel || this.#over || frame.length === 1) return;
     const data = frame.subarray(1);
     this.#offset += data.length;
-    this.#queuedBytes += data.length;
+    this.#queuedBytes += data.length + QUEUED_OUTPUT;
     this.#queue.push({ channel, data });
     if (!this.#paused && this.#queuedBytes > READ_AHEAD) this.#pause(true);
     this.#wake?.();
@@ -190,19 +194,45 @@ export function openProcess(
       'message',
       ({ data }: { data: unknown }) => {
         socket.removeEventListener('close', lost);
-        const event = JSON.parse(String(data)) as ExecEvent;
+        const event = eventOf(data);
         // The next message may come in this same turn, so the Process has to listen before it ends.
-        if (event.type === 'started') return resolve(new Process(socket, event, offset));
+        if (event?.type === 'started') return resolve(new Process(socket, event, offset));
         socket.close();
         reject(
-          event.type === 'error'
-            ? errorOf(event.error)
-            : new CayError('internal', `The server began a command's stream with "${event.type}"`),
+          event?.type === 'error' ? errorOf(event.error) : noEvent("at the beginning of a command's stream"),
         );
       },
       { once: true },
     );
     socket.send(JSON.stringify(opening));
+  });
+}
+
+const ENDS: readonly string[] = ['exited', 'signalled', 'timed_out', 'oom_killed', 'lost'];
+
+/** What a message says, if it is an event: what answers may be another program than a server of Cay. */
+function eventOf(message: unknown): ExecEvent | undefined {
+  if (typeof message !== 'string') return undefined;
+  try {
+    const event = JSON.parse(message) as ExecEvent | null;
+    return event !== null && isWhole(event) ? event : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Has what this file reads of it. Events of newer servers, of types unknown here, are passed over. */
+function isWhole(event: ExecEvent): boolean {
+  if (event.type === 'started') return typeof event.id === 'string';
+  if (event.type === 'gap') return Number.isSafeInteger(event.bytes);
+  if (event.type === 'error') return typeof event.error?.message === 'string';
+  if (event.type === 'end') return ENDS.includes(event.end?.kind) && Array.isArray(event.denied ?? []);
+  return typeof event.type === 'string';
+}
+
+function noEvent(when: string): CayError {
+  return new CayError('internal', `The server sent something that is no event ${when}`, {
+    hint: 'look whether the URL is that of Cay, and whether a proxy changes what it sends',
   });
 }
 
