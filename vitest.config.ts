@@ -4,6 +4,7 @@ import { defineConfig } from 'vitest/config';
 import { LongFirst } from './test/support/long-first.ts';
 import { LaterTier } from './test/support/later-tier.ts';
 import { SecondAttempts } from './test/support/second-attempts.ts';
+import { MIDDLE, tier } from './test/support/tier.ts';
 
 const GiB = 1024 ** 3;
 const NOWHERE = ['**/node_modules/**'];
@@ -45,6 +46,18 @@ function unitDirectory(): Record<string, string> {
 if (process.argv.slice(2).some((argument) => argument.endsWith('.test.ts')))
   process.env['CAY_TEST_TIER'] = 'all';
 
+/** The files of a project that are of the tier. */
+function files(
+  include: readonly string[],
+  exclude: readonly string[] = [],
+): { include: string[]; exclude: string[] } {
+  const all = { include: [...include], exclude: [...NOWHERE, ...exclude] };
+  if (tier() === 'all') return all;
+  if (tier() === 'short') return { ...all, exclude: [...all.exclude, ...MIDDLE] };
+  // All of the middle tier are among those of the system.
+  return { ...all, include: include === SYSTEM ? [...MIDDLE] : [] };
+}
+
 export default defineConfig({
   test: {
     environment: 'node',
@@ -68,13 +81,12 @@ export default defineConfig({
     hookTimeout: 120_000,
     projects: [
       // Real kernels and engines on a machine that may have other work.
-      { extends: true, test: { name: 'system', include: SYSTEM, exclude: NOWHERE, testTimeout: 60_000 } },
+      { extends: true, test: { name: 'system', ...files(SYSTEM), testTimeout: 60_000 } },
       {
         extends: true,
         test: {
           name: 'unit',
-          include: ['{bench,sdk,server}/**/*.test.ts', 'test/docs/**/*.test.ts'],
-          exclude: [...NOWHERE, ...SYSTEM],
+          ...files(['{bench,sdk,server}/**/*.test.ts', 'test/docs/**/*.test.ts'], SYSTEM),
           env: unitDirectory(),
         },
       },

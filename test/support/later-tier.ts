@@ -1,10 +1,13 @@
 import type { Reporter } from 'vitest/node';
-import { whyLater } from './tier.ts';
+import { MIDDLE, tier } from './tier.ts';
 
-/** Says at the end of a run that the long tier was left out. */
+/** Says at the end of a run which tests were left out. */
 export class LaterTier implements Reporter {
   onTestRunEnd(): void {
-    if (whyLater() !== undefined)
-      console.log('This was the short tier of the tests. "npm run test:all" runs the long tier too.');
+    if (tier() === 'short')
+      console.log(
+        `This was the short tier of the tests. "npm run test:middle" runs these files:\n${MIDDLE.map((files) => `  ${files}`).join('\n')}`,
+      );
+    if (tier() !== 'all') console.log('"npm run test:all" runs the long tier too.');
   }
 }
