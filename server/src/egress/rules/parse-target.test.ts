@@ -100,6 +100,8 @@ describe('the grammar of targets', () => {
         'а',
         '-',
         'https://',
+        'https://a.b',
+        ':443',
         'udp:',
         '/udp',
         '?',
@@ -129,13 +131,17 @@ describe('the grammar of targets', () => {
           expect(parseTarget(printTarget(parsed))).toEqual(parsed);
         },
       ),
-      { numRuns: 800 },
+      { numRuns: 20_000 },
     );
   });
 
   it.each([
     ['https://Example.com:443/x', 'example.com:443/x'],
     ['https://Example.com', 'example.com:443'],
+    ['https://example.com/udp', 'example.com:443/udp/'],
+    ['https://example.com/UDP/', 'example.com:443/UDP/'],
+    ['example.com/udp', 'example.com/udp'],
+    ['example.com:443/udp/a', 'example.com:443/udp/a'],
     ['http://example.com/', 'example.com:80'],
     ['http://example.com:8080', 'example.com:8080'],
     ['Example.COM.', 'example.com'],

@@ -7,8 +7,8 @@
  *     path    = "/" …                         names alone; it covers what is below it
  *
  * An IPv6 address with ports is in brackets, `[fd00::/8]:443`. A scheme stands for its port. `host:53/udp` is
- * read as `udp:host:53`. Whatever can be read in two ways is refused with what to write. `printTarget` writes
- * the canonical form, which parses to the same target.
+ * read as `udp:host:53`, and `host:53/udp/` as a path. Whatever can be read in two ways is refused with what
+ * to write. `printTarget` writes the canonical form, which parses to the same target.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { canonicalAddress } from '../../lib/canonical-address.ts';
@@ -223,5 +223,8 @@ export function printTarget({ host, ports, path = '', udp }: Target): string {
     return `${before}${host.address.includes(':') ? `[${plain}]` : plain}:${printPorts(ports)}`;
   }
   const name = host.kind === 'any' ? '*' : host.kind === 'below' ? `*.${host.name}` : host.name;
-  return `${before}${name}${samePorts(ports, WEB_PORTS) && !udp ? '' : `:${printPorts(ports)}`}${path}`;
+  if (samePorts(ports, WEB_PORTS) && !udp) return `${name}${path}`;
+  // Behind ports `/udp` says that the rule is about datagrams.
+  const plainPath = /^\/udp$/i.test(path) ? `${path}/` : path;
+  return `${before}${name}:${printPorts(ports)}${plainPath}`;
 }
