@@ -113,7 +113,7 @@ describe('sandboxes', () => {
     const listed = /^8000 +\w+ +no +(127\.0\.0\.1:\d+) +-$/m.exec(
       (await cay.run('port', 'ls', 'open')).stdout,
     );
-    await expect.poll(() => status(listed![1]!).catch(() => 0), { timeout: 10_000 }).toBe(200);
+    await expect.poll(() => status(listed![1]!).catch(() => 0), { timeout: 30_000 }).toBe(200);
     const second = (await cay.run('port', 'publish', 'open', '8000')).stdout.trim();
     expect(await status(second)).toBe(200);
     expect(await cay.run('port', 'unpublish', 'open', second.split(':')[1]!)).toMatchObject({ code: 0 });
@@ -143,7 +143,7 @@ describe('sandboxes', () => {
       (await cay.run('exec', 'peer-b', '--', 'curl', '-sf', '-o', '/dev/null', 'http://peer-a:8000/')).code;
     expect(await reach()).not.toBe(0);
     expect((await cay.run('net', 'join', 'peer-b', 'team')).stdout).toBe('team\n');
-    await expect.poll(reach, { timeout: 10_000 }).toBe(0);
+    await expect.poll(reach, { timeout: 30_000 }).toBe(0);
     expect((await cay.run('net', 'leave', 'peer-b', 'team')).stdout).toBe('in no named network\n');
     expect(await reach()).not.toBe(0);
   });
