@@ -3,11 +3,10 @@ import { CayError, type SandboxId, type SandboxSpec, type SnapshotId } from '@ca
 import { faultPoint } from '../../lib/fault-point.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import type { CallScope, CloneOptions, Observation, Snapshotting } from '../backend.ts';
-import { requireSandboxId, requireSnapshotId, requireSpec, requireWanted } from '../support/check.ts';
-import { compareIndexes } from '../support/compare-indexes.ts';
+import { requireIds, requireSnapshotId, requireSpec, requireWanted } from '../support/check.ts';
 import type { ObservationFeed } from '../support/observation-feed.ts';
+import { noMemory, requireNoDependents } from '../support/snapshot-errors.ts';
 import { hashOf } from '../support/spec-hash.ts';
-import type { TreeIndex } from '../support/tree-index.ts';
 import { treeIndexes } from '../support/tree-indexes.ts';
 import { LABELS } from './container-config.ts';
 import { observationOf } from './container-state.ts';
@@ -34,15 +33,14 @@ export const CLONE_FAULTS = ['docker.clone.made'] as const;
 export function dockerSnapshots(context: DockerSnapshotsContext): Snapshotting {
   const { changes, client, containers, installation, readers, snapshots, starter } = context;
   const queue = new KeyedQueue<SnapshotId>();
-  const indexes = treeIndexes();
-
-  async function index(snapshot: SnapshotId, scope: CallScope): Promise<TreeIndex> {
-    await snapshots.require(snapshot, scope);
-    const action = `compare snapshot "${snapshot}"`;
-    const open = () =>
-      readers.reading(snapshot, scope, (container) => exportFiles(client, container, action, scope));
-    return indexes.of(snapshot, open, { isLeftOut });
-  }
+  const indexes = treeIndexes({
+    require: (snapshot, scope) => snapshots.require(snapshot, scope),
+    open: (snapshot, scope) =>
+      readers.reading(snapshot, scope, (container) =>
+        exportFiles(client, container, `compare snapshot "${snapshot}"`, scope),
+      ),
+    isLeftOut,
+  });
 
   async function sandboxesOf(snapshot: SnapshotId): Promise<string[]> {
     const labels = [`${LABELS.installation}=${installation}`, `${LABELS.parent}=${snapshot}`];
@@ -91,7 +89,7 @@ export function dockerSnapshots(context: DockerSnapshotsContext): Snapshotting {
     async snapshot(id, snapshot, { memory = false, ...scope } = {}) {
       requireIds(id, snapshot);
       return queue.run(snapshot, async () => {
-        if (memory) throw noMemory(`take snapshot "${snapshot}" of sandbox "${id}"`);
+        if (memory) throw noMemory(`take snapshot "${snapshot}" of sandbox "${id}"`, 'Docker');
         return takeSnapshot(context, id, snapshot, scope);
       });
     },
@@ -101,16 +99,7 @@ export function dockerSnapshots(context: DockerSnapshotsContext): Snapshotting {
     async removeSnapshot(snapshot) {
       requireSnapshotId(snapshot);
       await queue.run(snapshot, async () => {
-        const sandboxes = await sandboxesOf(snapshot);
-        if (sandboxes.length > 0)
-          throw new CayError(
-            'failed_precondition',
-            `Cannot remove snapshot "${snapshot}": the files of ${sandboxes.length} sandboxes depend on it`,
-            {
-              hint: 'remove these sandboxes first, or roll them back to another snapshot',
-              details: { sandboxes },
-            },
-          );
+        requireNoDependents(snapshot, await sandboxesOf(snapshot));
         indexes.forget(snapshot);
         await readers.forget(snapshot);
         await snapshots.remove(snapshot);
@@ -122,23 +111,18 @@ export function dockerSnapshots(context: DockerSnapshotsContext): Snapshotting {
       requireSpec(spec);
       if (memory) {
         await snapshots.require(snapshot, options);
-        throw noMemory(`make sandbox "${id}" of snapshot "${snapshot}"`);
+        throw noMemory(`make sandbox "${id}" of snapshot "${snapshot}"`, 'Docker');
       }
       return clone(id, spec, snapshot, options);
     },
 
     async rollback(id, snapshot, { memory = false, ...scope } = {}) {
       requireIds(id, snapshot);
-      if (memory) throw noMemory(`roll sandbox "${id}" back`);
+      if (memory) throw noMemory(`roll sandbox "${id}" back`, 'Docker');
       return changes.changing(id, () => rollbackContainer(context, id, snapshot, scope));
     },
 
-    async *changes(from, to, scope = {}) {
-      requireSnapshotId(from);
-      requireSnapshotId(to);
-      const [before, after] = [await index(from, scope), await index(to, scope)];
-      yield* compareIndexes(before, after);
-    },
+    changes: indexes.changes,
 
     snapshotFiles: (snapshot) => ({
       async *read(path, scope = {}) {
@@ -162,13 +146,3 @@ export function dockerSnapshots(context: DockerSnapshotsContext): Snapshotting {
     },
   };
 }
-
-function requireIds(id: SandboxId, snapshot: SnapshotId): void {
-  requireSandboxId(id);
-  requireSnapshotId(snapshot);
-}
-
-const noMemory = (action: string) =>
-  new CayError('unsupported', `Cannot ${action} with memory: Docker keeps files only`, {
-    hint: 'leave out "memory" to keep the files',
-  });

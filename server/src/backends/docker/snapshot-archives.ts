@@ -1,10 +1,11 @@
 /** Snapshots as archives, out and in. The format is that of all backends (`host/archives/envelope.ts`). */
-import { CayError, isCayError, type SnapshotId } from '@cay/sdk/protocol';
+import { CayError, type SnapshotId } from '@cay/sdk/protocol';
 import { openArchive } from '../../host/archives/open-archive.ts';
 import { archiveOfTree } from '../../host/archives/write-archive.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { ArchiveSeal, CallScope, ImportOptions, SnapshotFacts } from '../backend.ts';
 import { requireWanted } from '../support/check.ts';
+import { importFailure } from '../support/snapshot-errors.ts';
 import type { DockerContext } from './docker-context.ts';
 import { flatImage, removeImage, unpackInto } from './flat-image.ts';
 import { exportFiles } from './snapshot-content.ts';
@@ -90,11 +91,7 @@ export async function importArchive(
   } catch (error) {
     await snapshots.remove(snapshot).catch(() => {});
     if (flat) await removeImage(client, flat.Id).catch(() => {});
-    requireWanted(signal);
-    if (isCayError(error)) throw error;
-    throw new CayError('unavailable', `Cannot ${action}: the archive did not come to its end`, {
-      cause: error,
-    });
+    throw importFailure(error, action, signal);
   } finally {
     await opened.close();
   }

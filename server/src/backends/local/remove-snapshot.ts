@@ -1,6 +1,7 @@
 /** Removing snapshots, in whatever order they descend from one another. */
-import { CayError, type SnapshotId } from '@cay/sdk/protocol';
+import type { SnapshotId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
+import { requireNoDependents } from '../support/snapshot-errors.ts';
 import type { Engine } from './engine.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
 
@@ -15,17 +16,7 @@ export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<vo
     if (!record) return;
     // A tree that was replaced may depend on it for a moment.
     await engine.backgroundCleanup.settled();
-    const sandboxes = sandboxesOf(engine, id);
-    if (sandboxes.length > 0) {
-      throw new CayError(
-        'failed_precondition',
-        `Cannot remove snapshot "${id}": the files of ${sandboxes.length} sandboxes depend on it`,
-        {
-          hint: 'remove these sandboxes first, or roll them back to another snapshot',
-          details: { sandboxes },
-        },
-      );
-    }
+    requireNoDependents(id, sandboxesOf(engine, id));
     const hold = engine.held.hold(id);
     try {
       if (record.state === 'kept') await engine.snapshots.save({ ...record, state: 'removing' });

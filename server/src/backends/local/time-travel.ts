@@ -1,7 +1,6 @@
 /** The verbs of `Snapshotting`: ids are checked first, and each verb runs in the queue of its sandbox. */
-import type { SnapshotId } from '@cay/sdk/protocol';
 import type { Snapshotting } from '../backend.ts';
-import { requireSandboxId, requireSnapshotId } from '../support/check.ts';
+import { requireIds, requireSnapshotId } from '../support/check.ts';
 import { exportSnapshot, importSnapshot } from './archive.ts';
 import { clone } from './clone.ts';
 import type { Engine } from './engine.ts';
@@ -13,11 +12,6 @@ import { snapshotFactsOf } from './snapshot-record.ts';
 
 export function timeTravel(engine: Engine): Snapshotting {
   const { queue, snapshots } = engine;
-
-  function requireIds(id: string, snapshot: SnapshotId): void {
-    requireSandboxId(id);
-    requireSnapshotId(snapshot);
-  }
 
   return {
     async snapshot(id, snapshot, { memory = false, signal } = {}) {

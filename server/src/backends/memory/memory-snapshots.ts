@@ -1,6 +1,7 @@
 import { CayError, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
 import type { CallScope, SnapshotFacts, Snapshotting } from '../backend.ts';
 import { requireSandboxId, requireSnapshotId, requireWanted, sameSpec } from '../support/check.ts';
+import { noMemory, requireNoDependents } from '../support/snapshot-errors.ts';
 import { copyTree } from './copy-tree.ts';
 import { readSnapshotArchive, writeSnapshotArchive } from './snapshot-archive.ts';
 import type { FileTree } from './file-tree.ts';
@@ -35,7 +36,7 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
     async snapshot(id, snapshot, { memory = false, ...options } = {}) {
       const sandbox = sandboxes.get(id, options);
       requireSnapshotId(snapshot);
-      if (memory) throw noMemory(`take snapshot "${snapshot}" of sandbox "${id}"`);
+      if (memory) throw noMemory(`take snapshot "${snapshot}" of sandbox "${id}"`, 'the memory backend');
       const known = snapshots.get(snapshot);
       if (known && known.facts.sandbox !== id) throw taken(snapshot);
       if (known) return known.facts;
@@ -60,15 +61,7 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       requireWanted(signal);
       requireSnapshotId(snapshot);
       const based = [...sandboxes.all].filter(([, { base }]) => base === snapshot).map(([id]) => id);
-      if (based.length > 0) {
-        throw new CayError(
-          'failed_precondition',
-          `Cannot remove snapshot "${snapshot}": the files of ${based.length} sandboxes depend on it`,
-          {
-            details: { sandboxes: based },
-          },
-        );
-      }
+      requireNoDependents(snapshot, based);
       snapshots.delete(snapshot);
     },
 
@@ -85,7 +78,7 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       }
       if (known) return start && !known.running ? sandboxes.start(known) : known.seen;
       const { tree } = get(snapshot, options);
-      if (memory) throw noMemory(`make sandbox "${id}"`);
+      if (memory) throw noMemory(`make sandbox "${id}"`, 'the memory backend');
       const sandbox = sandboxes.make(id, spec, copyTree(tree));
       sandbox.base = snapshot;
       if (!start) return sandboxes.see(sandbox, { phase: 'stopped', incarnation: 1 });
@@ -100,7 +93,7 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
     async rollback(id, snapshot, { memory = false, ...options } = {}) {
       const sandbox = sandboxes.get(id, options);
       const { tree } = get(snapshot, options);
-      if (memory) throw noMemory(`roll sandbox "${id}" back`);
+      if (memory) throw noMemory(`roll sandbox "${id}" back`, 'the memory backend');
       if (sandbox.running) await sandboxes.start(sandbox, copyTree(tree));
       else sandbox.tree = sandboxes.fit(sandbox, copyTree(tree));
       sandbox.base = snapshot;
@@ -133,8 +126,3 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
 
 const taken = (snapshot: SnapshotId) =>
   new CayError('already_exists', `Cannot make snapshot "${snapshot}": another has that id`);
-
-const noMemory = (action: string) =>
-  new CayError('unsupported', `Cannot ${action} with memory: the memory backend keeps files only`, {
-    hint: 'leave out "memory" to keep the files',
-  });

@@ -21,6 +21,12 @@ export function requireSandboxId(id: string): void {
   );
 }
 
+/** Of a verb that is about both. */
+export function requireIds(sandbox: string, snapshot: string): void {
+  requireSandboxId(sandbox);
+  requireSnapshotId(snapshot);
+}
+
 export function requireSnapshotId(id: string): void {
   if (SnapshotIdSchema.safeParse(id).success) return;
   throw new CayError(
@@ -73,5 +79,9 @@ export function sameSpec(one: SandboxSpec, other: SandboxSpec): boolean {
  * as after any failure.
  */
 export function requireWanted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted) throw new CayError('cancelled', 'The caller has given up', { cause: signal.reason });
+  if (signal?.aborted) throw givenUp(signal);
+}
+
+export function givenUp({ reason }: AbortSignal): CayError {
+  return new CayError('cancelled', 'The caller has given up', { cause: reason });
 }

@@ -2,11 +2,11 @@
  * The verbs of `Snapshotting`. A pod's root filesystem cannot be written, so that its files are those of a
  * few directories: the guest packs them, and the server keeps them on its disk.
  */
-import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
+import type { SandboxId, SnapshotId } from '@cay/sdk/protocol';
 import { KeyedQueue } from '../../../lib/keyed-queue.ts';
-import type { CallScope, Snapshotting } from '../../backend.ts';
-import { requireSandboxId, requireSnapshotId, requireSpec, requireWanted } from '../../support/check.ts';
-import { compareIndexes } from '../../support/compare-indexes.ts';
+import type { Snapshotting } from '../../backend.ts';
+import { requireIds, requireSnapshotId, requireSpec, requireWanted } from '../../support/check.ts';
+import { noMemory, requireNoDependents } from '../../support/snapshot-errors.ts';
 import { treeIndexes } from '../../support/tree-indexes.ts';
 import { ANNOTATIONS } from '../client/names.ts';
 import { readFrom, tarFrom } from './archive-files.ts';
@@ -19,12 +19,10 @@ import type { TravelContext } from './travel-context.ts';
 export function podSnapshots(context: TravelContext): Snapshotting {
   const { changes, store, workloads } = context;
   const queue = new KeyedQueue<SnapshotId>();
-  const indexes = treeIndexes();
-
-  async function index(snapshot: SnapshotId, { signal }: CallScope) {
-    await store.require(snapshot);
-    return indexes.of(snapshot, () => wanted(store.tree(snapshot), signal));
-  }
+  const indexes = treeIndexes({
+    require: (snapshot) => store.require(snapshot),
+    open: (snapshot, { signal }) => wanted(store.tree(snapshot), signal),
+  });
 
   async function sandboxesOf(snapshot: SnapshotId): Promise<SandboxId[]> {
     const found = await workloads.list();
@@ -36,7 +34,7 @@ export function podSnapshots(context: TravelContext): Snapshotting {
   return {
     async snapshot(id, snapshot, { memory = false, ...scope } = {}) {
       requireIds(id, snapshot);
-      if (memory) throw noMemory(`take snapshot "${snapshot}" of sandbox "${id}"`);
+      if (memory) throw noMemory(`take snapshot "${snapshot}" of sandbox "${id}"`, 'Kubernetes');
       return queue.run(snapshot, () => takeSnapshot(context, id, snapshot, scope));
     },
 
@@ -46,16 +44,7 @@ export function podSnapshots(context: TravelContext): Snapshotting {
       requireSnapshotId(snapshot);
       await queue.run(snapshot, async () => {
         if (!(await store.find(snapshot))) return;
-        const sandboxes = await sandboxesOf(snapshot);
-        if (sandboxes.length > 0)
-          throw new CayError(
-            'failed_precondition',
-            `Cannot remove snapshot "${snapshot}": the files of ${sandboxes.length} sandboxes depend on it`,
-            {
-              hint: 'remove these sandboxes first, or roll them back to another snapshot',
-              details: { sandboxes },
-            },
-          );
+        requireNoDependents(snapshot, await sandboxesOf(snapshot));
         indexes.forget(snapshot);
         await store.remove(snapshot);
       });
@@ -66,23 +55,18 @@ export function podSnapshots(context: TravelContext): Snapshotting {
       requireSpec(spec);
       if (memory) {
         await store.require(snapshot);
-        throw noMemory(`make sandbox "${id}" of snapshot "${snapshot}"`);
+        throw noMemory(`make sandbox "${id}" of snapshot "${snapshot}"`, 'Kubernetes');
       }
       return changes.changing(id, () => clonePod(context, id, spec, snapshot, options));
     },
 
     async rollback(id, snapshot, { memory = false, ...scope } = {}) {
       requireIds(id, snapshot);
-      if (memory) throw noMemory(`roll sandbox "${id}" back`);
+      if (memory) throw noMemory(`roll sandbox "${id}" back`, 'Kubernetes');
       return changes.changing(id, () => rollbackPod(context, id, snapshot, scope));
     },
 
-    async *changes(from, to, scope = {}) {
-      requireSnapshotId(from);
-      requireSnapshotId(to);
-      const [before, after] = [await index(from, scope), await index(to, scope)];
-      yield* compareIndexes(before, after);
-    },
+    changes: indexes.changes,
 
     snapshotFiles: (snapshot) => ({
       async *read(path, { signal } = {}) {
@@ -118,13 +102,3 @@ async function* wanted(
     yield part;
   }
 }
-
-function requireIds(id: SandboxId, snapshot: SnapshotId): void {
-  requireSandboxId(id);
-  requireSnapshotId(snapshot);
-}
-
-const noMemory = (action: string) =>
-  new CayError('unsupported', `Cannot ${action} with memory: Kubernetes keeps files only`, {
-    hint: 'Leave out "memory" to keep the files',
-  });

@@ -6,6 +6,7 @@ import { expandSparse } from '../../../lib/tar/expand-sparse.ts';
 import type { ArchiveSeal, CallScope, ImportOptions, SnapshotFacts } from '../../backend.ts';
 import { checkedTree } from '../../support/checked-tree.ts';
 import { requireWanted } from '../../support/check.ts';
+import { importFailure } from '../../support/snapshot-errors.ts';
 import { writableDirectories } from '../workloads/pod-spec.ts';
 import { checkWorkdir } from '../workloads/workdir.ts';
 import type { SnapshotStore } from './snapshot-store.ts';
@@ -62,11 +63,7 @@ export async function importArchive(
     });
     return { ...factsOf(kept), ...(memory && { memoryDropped: 'runtime' as const }) };
   } catch (error) {
-    requireWanted(signal);
-    if (isCayError(error)) throw error;
-    throw new CayError('unavailable', `Cannot ${action}: the archive did not come to its end`, {
-      cause: error,
-    });
+    throw importFailure(error, action, signal);
   } finally {
     await opened.close();
   }
