@@ -33,6 +33,7 @@ import { checkServerName } from './check-server-name.ts';
 import { copyBoth } from './copy-both.ts';
 import { Denial } from './denial.ts';
 import { dial } from './dial.ts';
+import { endAttempt } from './end-attempt.ts';
 import { sshConnection } from './ssh-connection.ts';
 import type { Engine } from './engine.ts';
 import { Holding } from './holding.ts';
@@ -99,8 +100,7 @@ export class Connection implements OpenConnection {
     try {
       await this.#decideAndCarry();
     } catch (error) {
-      const denial =
-        error instanceof Denial ? error : new Denial('connect', 'The connection failed inside the server');
+      const denial = Denial.from(error, 'connect', 'The connection failed inside the server');
       if (denial.denied && (await this.#explain(denial))) return;
       this.#end(denial);
     }
@@ -371,7 +371,7 @@ export class Connection implements OpenConnection {
         end,
       };
     } catch (error) {
-      end(error instanceof Denial ? error : new Denial('ambiguous_request', 'The request cannot be read'));
+      end(Denial.from(error, 'ambiguous_request', 'The request cannot be read'));
       throw error;
     }
   }
@@ -488,11 +488,6 @@ export class Connection implements OpenConnection {
   }
 
   #finish(attempt: OpenAttempt, denial: Denial | undefined): void {
-    attempt.end({
-      verdict: denial === undefined ? 'allowed' : denial.denied ? 'denied' : 'failed',
-      reason: denial?.reason,
-      rule: denial?.rule,
-      suggestion: denial?.denied ? suggestedRule(this.#target) : undefined,
-    });
+    endAttempt(attempt, denial, () => suggestedRule(this.#target));
   }
 }

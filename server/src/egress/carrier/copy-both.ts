@@ -12,8 +12,7 @@ export interface CopyBothOptions {
 
 /** Copies bytes between a program and its target, until both directions have ended. */
 export function copyBoth(program: Duplex, target: Duplex, options: CopyBothOptions): void {
-  const failed = (error: unknown) =>
-    options.end(error instanceof Denial ? error : new Denial('closed', 'It ended'));
+  const failed = (error: unknown) => options.end(Denial.from(error, 'closed', 'It ended'));
   let open = 2;
   const half = () => {
     if (--open === 0) options.end(undefined);

@@ -18,6 +18,7 @@ import type { OpenConnection, SandboxEgress } from '../sandbox-egress.ts';
 import { admittedAddresses, type ConnectionTarget, resolveTarget } from './addresses.ts';
 import { type Direction, Meter } from './budget.ts';
 import { Denial } from './denial.ts';
+import { endAttempt } from './end-attempt.ts';
 import type { Engine } from './engine.ts';
 import { Holding } from './holding.ts';
 import { refusalOf } from './refusal-of.ts';
@@ -82,7 +83,7 @@ export class DatagramFlow implements OpenConnection {
         throw new Denial('connect', "The operator's proxy carries no datagrams, so there are none");
       this.#take(await this.#connect(decision));
     } catch (error) {
-      this.#end(error instanceof Denial ? error : new Denial('connect', 'The flow failed inside the server'));
+      this.#end(Denial.from(error, 'connect', 'The flow failed inside the server'));
     }
   }
 
@@ -151,9 +152,7 @@ export class DatagramFlow implements OpenConnection {
     try {
       work();
     } catch (error) {
-      this.#end(
-        error instanceof Denial ? error : new Denial('ambiguous_request', 'The guest sends no datagrams'),
-      );
+      this.#end(Denial.from(error, 'ambiguous_request', 'The guest sends no datagrams'));
     }
   }
 
@@ -196,12 +195,7 @@ export class DatagramFlow implements OpenConnection {
     this.#holding.close();
     this.#meter.close();
     this.#socket?.close();
-    this.#attempt?.end({
-      verdict: denial === undefined ? 'allowed' : denial.denied ? 'denied' : 'failed',
-      reason: denial?.reason,
-      rule: denial?.rule,
-      suggestion: denial?.denied ? suggestedRule(this.#target, true) : undefined,
-    });
+    if (this.#attempt) endAttempt(this.#attempt, denial, () => suggestedRule(this.#target, true));
     const { duplex } = this.#stream;
     // What is refused makes the guest take no more for this target; a limit is of this flow alone.
     if (denial?.denied && denial.reason !== 'limit') this.#stream.refuse(denial.toError());

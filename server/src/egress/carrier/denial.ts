@@ -12,6 +12,11 @@ export class Denial extends Error {
     this.rule = rule;
   }
 
+  /** What is no denial becomes one of this reason. */
+  static from(error: unknown, reason: EgressReason, message: string): Denial {
+    return error instanceof Denial ? error : new Denial(reason, message);
+  }
+
   /** Whether the policy refused it, in contrast to a target that does not answer. */
   get denied(): boolean {
     return !FAILURES.has(this.reason);

@@ -11,6 +11,7 @@ import type { OpenConnection, SandboxEgress } from '../sandbox-egress.ts';
 import { Meter } from './budget.ts';
 import { copyBoth } from './copy-both.ts';
 import { Denial } from './denial.ts';
+import { endAttempt } from './end-attempt.ts';
 import type { Engine } from './engine.ts';
 import { Holding } from './holding.ts';
 
@@ -65,9 +66,7 @@ export class PeerConnection implements OpenConnection {
       this.#attempt.update({ rule: `network: ${this.#peer.network}` });
       this.#copy(await this.#dial(access, this.#peer));
     } catch (error) {
-      this.#end(
-        error instanceof Denial ? error : new Denial('connect', `Port ${port} of ${name} does not answer`),
-      );
+      this.#end(Denial.from(error, 'connect', `Port ${port} of ${name} does not answer`));
     }
   }
 
@@ -130,10 +129,7 @@ export class PeerConnection implements OpenConnection {
     this.#holding.close();
     this.#meter.close();
     this.#upstream?.destroy();
-    this.#attempt?.end({
-      verdict: denial === undefined ? 'allowed' : denial.denied ? 'denied' : 'failed',
-      reason: denial?.reason,
-    });
+    if (this.#attempt) endAttempt(this.#attempt, denial);
     const { duplex } = this.#stream;
     if (denial) this.#stream.refuse(denial.toError());
     else if (!duplex.destroyed && !(duplex.readableEnded && duplex.writableFinished)) duplex.destroy();

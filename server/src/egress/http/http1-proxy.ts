@@ -14,8 +14,11 @@ import type { Duplex } from 'node:stream';
 import { giveBack, lend } from '../../lib/lent-memory.ts';
 import { copy } from '../carrier/copy.ts';
 import { Denial } from '../carrier/denial.ts';
+import { asDenial } from './as-denial.ts';
 import { collectBody } from './collect-body.ts';
+import { pauseUntil } from './pause-until.ts';
 import { endToEnd, type Exchange, type Header, type HttpConnection } from './exchange.ts';
+import { runExchange } from './run-exchange.ts';
 
 export interface Http1Proxy {
   /** Takes over a stream on which requests come. */
@@ -122,14 +125,7 @@ async function handle(
   agent: Agent,
 ): Promise<void> {
   const exchange = connection.begin(factsOf(message, connection));
-  try {
-    await forward(message, response, connection, agent, exchange);
-    exchange.end();
-  } catch (error) {
-    const denial = asDenial(error);
-    exchange.end(denial);
-    throw denial;
-  }
+  await runExchange(exchange, () => forward(message, response, connection, agent, exchange));
 }
 
 async function forward(
@@ -256,11 +252,7 @@ function receive(
     lend(chunk);
     const written = connection.secure ? () => giveBack(chunk) : undefined;
     const room = response.write(exchange.maskBody(chunk, false), written);
-    if (room && wait <= 0) return;
-    incoming.pause();
-    const resume = () => (wait > 0 ? setTimeout(() => incoming.resume(), wait).unref() : incoming.resume());
-    if (room) resume();
-    else response.once('drain', resume);
+    pauseUntil(incoming, wait, room ? undefined : response);
   });
 }
 
@@ -338,14 +330,7 @@ async function upgrade(message: IncomingMessage, socket: Duplex, connection: Htt
     copy(upstream, socket, both('in'), cut);
   });
   outgoing.end();
-  try {
-    await promise;
-    exchange.end();
-  } catch (error) {
-    const denial = asDenial(error);
-    exchange.end(denial);
-    throw denial;
-  }
+  await runExchange(exchange, () => promise);
 }
 
 function writeHead(
@@ -383,14 +368,6 @@ function answer(
     Connection: 'close',
   });
   response.end(response.req.method === 'HEAD' ? undefined : page.body);
-}
-
-export function asDenial(error: unknown): Denial {
-  if (error instanceof Denial) return error;
-  return new Denial(
-    'connect',
-    `The target does not answer: ${error instanceof Error ? error.message : 'unknown'}`,
-  );
 }
 
 function flatten(headers: readonly Header[]): string[] {

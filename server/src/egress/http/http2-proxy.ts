@@ -15,9 +15,11 @@ import {
 import type { Duplex } from 'node:stream';
 import { copy } from '../carrier/copy.ts';
 import { Denial } from '../carrier/denial.ts';
+import { asDenial } from './as-denial.ts';
 import { collectBody } from './collect-body.ts';
+import { pauseUntil } from './pause-until.ts';
 import type { Exchange, Header, HttpConnection } from './exchange.ts';
-import { asDenial } from './http1-proxy.ts';
+import { runExchange } from './run-exchange.ts';
 
 export interface Http2Proxy {
   take(stream: Duplex, connection: HttpConnection): void;
@@ -141,14 +143,7 @@ async function serve(
     authorities: [headers[':authority'], host].filter((one) => one !== undefined),
     headers: pairs,
   });
-  try {
-    await forward(stream, method, connection, target, exchange);
-    exchange.end();
-  } catch (error) {
-    const denial = asDenial(error);
-    exchange.end(denial);
-    throw denial;
-  }
+  await runExchange(exchange, () => forward(stream, method, connection, target, exchange));
 }
 
 async function forward(
@@ -212,11 +207,7 @@ async function forward(
         return;
       }
       const room = stream.write(exchange.maskBody(chunk, false));
-      if (room && wait <= 0) return;
-      outgoing.pause();
-      const resume = () => (wait > 0 ? setTimeout(() => outgoing.resume(), wait).unref() : outgoing.resume());
-      if (room) resume();
-      else stream.once('drain', resume);
+      pauseUntil(outgoing, wait, room ? undefined : stream);
     });
     outgoing.on('end', () => {
       const rest = exchange.maskBody(Buffer.alloc(0), true);

@@ -94,8 +94,7 @@ function onExec(
     run(channel, command, program !== undefined).then(
       () => end(),
       (error: unknown) => {
-        const denial =
-          error instanceof Denial ? error : new Denial('connect', 'The target does not answer over SSH');
+        const denial = Denial.from(error, 'connect', 'The target does not answer over SSH');
         channel.stderr.write(`Cay: ${denial.message}.\n`);
         channel.exit(1);
         channel.end();
