@@ -4,7 +4,7 @@
  */
 import { connect as connectHttp2 } from 'node:http2';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { connect, type ConnectionOptions, type TLSSocket } from 'node:tls';
+import { clientHello, extension, record, serverName, sized } from '../client-hello.ts';
 import {
   blocked,
   broken,
@@ -14,6 +14,7 @@ import {
   skipped,
   works,
 } from '../enforcement-case.ts';
+import { handshake, sendPieces } from '../relayed-tls.ts';
 
 const NAME = 'web.report.example';
 /** A rule has conditions on its requests, so the server ends its TLS. */
@@ -26,34 +27,9 @@ const QUESTION = Buffer.from(
   'hex',
 );
 
-/** A handshake from inside. A string says why there is none. */
-async function secure(
-  world: CaseWorld,
-  name: string,
-  options: ConnectionOptions = {},
-): Promise<TLSSocket | string> {
-  const end = await world.probe.relay(name, world.target.port);
-  if (typeof end === 'string') return end;
-  return new Promise((resolve) => {
-    const socket = connect({ servername: name, ...options, socket: end, rejectUnauthorized: false });
-    const timer = setTimeout(() => done('no answer'), 4000);
-    function done(result: TLSSocket | string): void {
-      clearTimeout(timer);
-      if (typeof result === 'string') socket.destroy();
-      resolve(result);
-    }
-    socket.on('error', (error) => done(error.message.slice(0, 80)));
-    socket.once('close', () => {
-      end.destroy();
-      done('closed');
-    });
-    socket.once('secureConnect', () => done(socket));
-  });
-}
-
 /** Sends requests inside TLS, and gives the first line of what comes. */
 async function ask(world: CaseWorld, name: string, requests: readonly (string | Buffer)[]): Promise<string> {
-  const socket = await secure(world, name);
+  const socket = await handshake(world, name);
   if (typeof socket === 'string') return socket;
   const said = new Promise<string>((resolve) => {
     socket.once('data', (chunk: Buffer) => resolve(chunk.toString('latin1').split('\r\n')[0]!.slice(0, 80)));
@@ -95,46 +71,15 @@ const question = (word: string, host: string) => [
 ];
 const get = (path: string, host: string) => `GET ${path} HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
 
-const u16 = (value: number) => Buffer.from([value >> 8, value & 255]);
-const sized = (bytes: Buffer) => Buffer.concat([u16(bytes.length), bytes]);
-
 /** A hello that asks for a name, and has a part that only its receiver can read. */
 function encrypted(name: string, part: string): Buffer {
-  const list = sized(Buffer.concat([Buffer.from([0]), sized(Buffer.from(name, 'latin1'))]));
   // An outer hello: a suite, an id, a key, and what is encrypted. Browsers send random bytes of this shape.
   const hidden = Buffer.concat([
     Buffer.from([0, 0, 1, 0, 1, 7]),
     sized(Buffer.alloc(32, 9)),
     sized(Buffer.from(part.padEnd(144, '.'))),
   ]);
-  const extensions = [
-    [0, list],
-    [0xfe0d, hidden],
-  ] as const;
-  const body = Buffer.concat([
-    u16(0x0303),
-    Buffer.alloc(32, 7),
-    Buffer.from([0]),
-    sized(Buffer.concat([u16(0x1301), u16(0xc02b), u16(0xc02f)])),
-    Buffer.from([1, 0]),
-    sized(Buffer.concat(extensions.map(([kind, bytes]) => Buffer.concat([u16(kind), sized(bytes)])))),
-  ]);
-  const hello = Buffer.concat([Buffer.from([1, 0]), u16(body.length), body]);
-  return Buffer.concat([Buffer.from([0x16, 3, 1]), sized(hello)]);
-}
-
-async function sendHello(world: CaseWorld, name: string, hello: Buffer): Promise<string> {
-  const end = await world.probe.relay(name, world.target.port);
-  if (typeof end === 'string') return end;
-  const said = new Promise<string>((resolve) => {
-    end.once('data', (chunk: Buffer) => resolve(chunk[0] === 0x15 ? 'an alert' : 'an answer'));
-    end.once('end', () => resolve('closed')).once('close', () => resolve('closed'));
-    setTimeout(() => resolve('no answer'), 2500).unref();
-  });
-  end.write(hello);
-  const word = await said;
-  end.destroy();
-  return word;
+  return record(clientHello([serverName(name), extension(0xfe0d, hidden)]));
 }
 
 export const INSIDE_TLS: readonly EnforcementCase[] = [
@@ -171,7 +116,7 @@ export const INSIDE_TLS: readonly EnforcementCase[] = [
     async run(world) {
       if (!world.carries) return skipped(NOTHING);
       const word = world.target.word();
-      const socket = await secure(world, LOOKED_INTO, { ALPNProtocols: ['h2'] });
+      const socket = await handshake(world, LOOKED_INTO, { ALPNProtocols: ['h2'] });
       if (typeof socket === 'string') return broken(socket);
       if (socket.alpnProtocol !== 'h2') return broken('HTTP/2 is not spoken');
       const said = await new Promise<string>((resolve) => {
@@ -199,7 +144,7 @@ export const INSIDE_TLS: readonly EnforcementCase[] = [
       if (!world.carries) return skipped(NOTHING);
       const name = `${world.target.word()}.wild.report.example`;
       const part = world.target.word();
-      const said = await sendHello(world, name, encrypted(name, part));
+      const said = await sendPieces(world, name, [encrypted(name, part)]);
       return world.target.saw(part) ? works(said) : broken(said);
     },
   },
@@ -209,7 +154,7 @@ export const INSIDE_TLS: readonly EnforcementCase[] = [
     async run(world) {
       if (!world.carries) return skipped(NOTHING);
       const part = world.target.word();
-      const said = await sendHello(world, LOOKED_INTO, encrypted(LOOKED_INTO, part));
+      const said = await sendPieces(world, LOOKED_INTO, [encrypted(LOOKED_INTO, part)]);
       return world.target.saw(part)
         ? open(`the target got it (${said})`)
         : blocked(`it ends at the server (${said})`);

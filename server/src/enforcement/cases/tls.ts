@@ -1,6 +1,6 @@
 /** TLS on connections that are allowed: the name in the hello must be the name that was connected to. */
-import type { Duplex } from 'node:stream';
-import { connect, type ConnectionOptions } from 'node:tls';
+import type { ConnectionOptions } from 'node:tls';
+import { clientHello, extension, record, serverName } from '../client-hello.ts';
 import {
   blocked,
   broken,
@@ -10,58 +10,20 @@ import {
   skipped,
   works,
 } from '../enforcement-case.ts';
+import { handshake, sendPieces } from '../relayed-tls.ts';
 
 const NAME = 'web.report.example';
 const OTHER = 'other.report.example';
 
-const u16 = (value: number) => Buffer.from([value >> 8, value & 255]);
-const sized = (bytes: Buffer) => Buffer.concat([u16(bytes.length), bytes]);
-const extension = (kind: number, body: Buffer) => Buffer.concat([u16(kind), sized(body)]);
-const serverName = (...names: string[]) =>
-  extension(
-    0,
-    sized(
-      Buffer.concat(
-        names.map((name) => Buffer.concat([Buffer.from([0]), sized(Buffer.from(name, 'latin1'))])),
-      ),
-    ),
-  );
-
-/** A hello by hand, for what no library would send. */
-function hello(extensions: readonly Buffer[]): Buffer {
-  const body = Buffer.concat([
-    u16(0x0303),
-    Buffer.alloc(32, 7),
-    Buffer.from([0]),
-    sized(Buffer.concat([u16(0x1301), u16(0xc02f), u16(0x009c)])),
-    Buffer.from([1, 0]),
-    sized(Buffer.concat(extensions)),
-  ]);
-  return Buffer.concat([Buffer.from([1, 0]), u16(body.length), body]);
-}
-const record = (fragment: Buffer) => Buffer.concat([Buffer.from([0x16, 3, 1]), sized(fragment)]);
-
-async function handshake(world: CaseWorld, options: ConnectionOptions & { name?: string }): Promise<string> {
-  const end = await world.probe.relay(options.name ?? NAME, world.target.port);
-  if (typeof end === 'string') return end;
-  return new Promise((resolve) => {
-    const socket = connect({ ...options, socket: end as Duplex, rejectUnauthorized: false });
-    const done = (text: string) => {
-      clearTimeout(timer);
-      socket.destroy();
-      end.destroy();
-      resolve(text);
-    };
-    const timer = setTimeout(() => done('no answer'), 4000);
-    socket.on('error', (error) => done(error.message.slice(0, 80)));
-    socket.on('close', () => done('closed'));
-    socket.on('secureConnect', () =>
-      done(`secure as ${String(socket.getPeerCertificate().subject?.CN ?? 'nobody')}`),
-    );
-  });
+async function shakeHands(world: CaseWorld, name: string, options: ConnectionOptions): Promise<string> {
+  const socket = await handshake(world, name, options);
+  if (typeof socket === 'string') return socket;
+  const subject = socket.getPeerCertificate().subject?.CN;
+  socket.destroy();
+  return `secure as ${String(subject ?? 'nobody')}`;
 }
 
-/** Sends records, and looks whether the target saw a hello for `name`. */
+/** Sends bytes, and looks whether the target saw a hello for the marked name. */
 const byHand = (
   id: string,
   title: string,
@@ -72,19 +34,7 @@ const byHand = (
   async run(world) {
     if (!world.carries) return skipped('this server carries nothing out');
     const marked = `${world.target.word()}.${OTHER}`;
-    const end = await world.probe.relay(NAME, world.target.port);
-    if (typeof end === 'string') return blocked(end);
-    const ended = new Promise<string>((resolve) => {
-      setTimeout(() => resolve('no answer'), 2500).unref();
-      end.once('data', (chunk: Buffer) => resolve(chunk[0] === 0x15 ? 'an alert' : 'an answer'));
-      end.once('end', () => resolve('closed'));
-    });
-    for (const piece of bytes(marked)) {
-      if (!end.destroyed) end.write(piece);
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-    const said = await ended;
-    end.destroy();
+    const said = await sendPieces(world, NAME, bytes(marked));
     return world.target.saw(marked) ? open(`the target got it (${said})`) : blocked(said);
   },
 });
@@ -99,21 +49,17 @@ const mismatch = (
     if (!world.carries) return skipped('this server carries nothing out');
     const marked = `${world.target.word()}.report.example`;
     const before = world.target.arrivals();
-    const said = await handshake(world, options(marked));
+    const said = await shakeHands(world, NAME, options(marked));
     if (world.target.saw(`sni ${marked}`) || said.startsWith('secure')) return open(said);
     return blocked(`${said}; ${world.target.arrivals() - before} connections`);
   },
 });
-const allowed = (
-  id: string,
-  title: string,
-  options: ConnectionOptions & { name?: string },
-): EnforcementCase => ({
+const allowed = (id: string, title: string, name: string): EnforcementCase => ({
   id: `tls.${id}`,
   title,
   async run(world) {
     if (!world.carries) return skipped('this server carries nothing out');
-    const said = await handshake(world, options);
+    const said = await shakeHands(world, name, {});
     return said.startsWith('secure') ? works(said) : broken(said);
   },
 });
@@ -124,11 +70,8 @@ const pieces = (bytes: Buffer, size: number) =>
   );
 
 export const TLS: readonly EnforcementCase[] = [
-  allowed('allowed', 'TLS with the name that was connected to', { servername: NAME }),
-  allowed('terminated', 'TLS that the server looks into, where a rule has conditions', {
-    servername: 'api.report.example',
-    name: 'api.report.example',
-  }),
+  allowed('allowed', 'TLS with the name that was connected to', NAME),
+  allowed('terminated', 'TLS that the server looks into, where a rule has conditions', 'api.report.example'),
   mismatch('other-name', 'another name in the hello (SNI)', (marked) => ({ servername: marked })),
   mismatch('no-name', 'a hello without a name', () => ({ servername: '' })),
   mismatch('old-version', 'another name by TLS 1.2', (marked) => ({
@@ -138,21 +81,23 @@ export const TLS: readonly EnforcementCase[] = [
   mismatch('below', 'a name below the one that was connected to', (marked) => ({
     servername: `${marked.split('.')[0]}.${NAME}`,
   })),
-  byHand('two-names', 'two names in one hello', (marked) => [record(hello([serverName(NAME, marked)]))]),
+  byHand('two-names', 'two names in one hello', (marked) => [
+    record(clientHello([serverName(NAME, marked)])),
+  ]),
   byHand('two-lists', 'two lists of names in one hello', (marked) => [
-    record(hello([serverName(NAME), serverName(marked)])),
+    record(clientHello([serverName(NAME), serverName(marked)])),
   ]),
   byHand('split-records', 'a hello in records of seven bytes', (marked) =>
-    pieces(hello([serverName(marked)]), 7).map(record),
+    pieces(clientHello([serverName(marked)]), 7).map(record),
   ),
   byHand('split-segments', 'a hello in pieces of eleven bytes', (marked) =>
-    pieces(record(hello([serverName(marked)])), 11),
+    pieces(record(clientHello([serverName(marked)])), 11),
   ),
   byHand('encrypted-other', 'another name outside of an encrypted hello (ECH)', (marked) => [
-    record(hello([serverName(marked), extension(0xfe0d, Buffer.alloc(64, 1))])),
+    record(clientHello([serverName(marked), extension(0xfe0d, Buffer.alloc(64, 1))])),
   ]),
   byHand('zero-byte', 'a name with a zero byte', (marked) => [
-    record(hello([serverName(`${NAME}\0.${marked}`)])),
+    record(clientHello([serverName(`${NAME}\0.${marked}`)])),
   ]),
   byHand('huge', 'a hello that never ends', (marked) => [
     record(Buffer.concat([Buffer.from([1, 255, 255, 255]), Buffer.alloc(16_000, 1)])),
