@@ -5,18 +5,11 @@ import { once } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { join } from 'node:path';
 import { Sandbox } from '@cay/sdk';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openLocal } from '../../server/src/backends/local/open-local.ts';
-import { serverLog } from '../../server/src/cli/lib/server-log.ts';
-import {
-  testStartedEgress,
-  type TestStartedEgress,
-} from '../../server/src/egress/testing/test-started-egress.ts';
-import { serve, type RunningServer } from '../../server/src/serve.ts';
 import { ended, openCay, printed, type Cay } from '../support/cay.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
+import { openEgressServer, type EgressServer } from './egress-server.ts';
 
 const reason = whyNoLocal();
 
@@ -27,8 +20,7 @@ describe.skipIf(reason !== undefined)(
     const dir = mkdtempSync('/tmp/cay-ask-');
     chmodSync(dir, 0o711);
     const told: { type: string; data: Record<string, unknown> }[] = [];
-    let egress: TestStartedEgress;
-    let server: RunningServer;
+    let served: EgressServer;
     let web: Server;
     let port: number;
     let access: { url: string; apiKey: string };
@@ -46,24 +38,13 @@ describe.skipIf(reason !== undefined)(
       }).listen(0, '127.0.0.1');
       await once(web, 'listening');
       ({ port } = web.address() as AddressInfo);
-      egress = await testStartedEgress();
-      for (const name of ['one', 'two', 'three', 'four', 'hook'])
-        egress.names.set(`${name}.example.org`, ['127.0.0.1']);
-      const backend = await openLocal({
-        dir: join(dir, 'engine'),
+      served = await openEgressServer({
+        dir,
         runtime: 'runc',
-        poolSize: 0,
-        egress: egress.engine,
-      });
-      server = await serve({
-        backend,
-        egress,
-        dataDir: join(dir, 'control'),
-        port: 0,
+        names: ['one', 'two', 'three', 'four', 'hook'].map((label) => `${label}.example.org`),
         webhooks: { allowPrivate: true },
-        log: serverLog('silent'),
       });
-      access = { url: server.url, apiKey: server.adminKey! };
+      ({ access } = served);
       cay = await openCay({ CAY_URL: access.url, CAY_API_KEY: access.apiKey });
       const made = await fetch(`${access.url}/v1/webhooks`, {
         method: 'POST',
@@ -73,13 +54,10 @@ describe.skipIf(reason !== undefined)(
       expect(made.status).toBe(201);
     }, 120_000);
     afterAll(async () => {
-      for await (const sandbox of Sandbox.list(access)) await sandbox.kill();
-      await server.close();
-      egress[Symbol.dispose]();
-      await (await openLocal({ dir: join(dir, 'engine') })).destroy();
       web.closeAllConnections();
       web.close();
-      for (const path of [dir, cay.dataDir]) rmSync(path, { recursive: true, force: true });
+      await served.destroy();
+      rmSync(cay.dataDir, { recursive: true, force: true });
     }, 120_000);
 
     const get = (name: string) => `curl -sS -m 50 http://${name}.example.org:${port}/`;

@@ -3,25 +3,19 @@
  * loopback.
  */
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { Sandbox, Secrets, type NetworkRule } from '@cay/sdk';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openLocal } from '../../server/src/backends/local/open-local.ts';
-import { serverLog } from '../../server/src/cli/lib/server-log.ts';
 import { echoWebSockets } from '../../server/src/egress/testing/servers.ts';
-import {
-  testStartedEgress,
-  type TestStartedEgress,
-} from '../../server/src/egress/testing/test-started-egress.ts';
 import { newAuthority, openAuthority } from '../../server/src/egress/tls/authority.ts';
 import { openPolicy } from '../../server/src/policy/policy.ts';
-import { serve, type RunningServer } from '../../server/src/serve.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { rustToolchain } from '../support/rust-toolchain.ts';
 import { whyLater } from '../support/tier.ts';
+import { openEgressServer, type EgressServer } from './egress-server.ts';
 import { grpcMissing, openGrpc } from './grpc.ts';
 import { openRegistries, type Registries } from './registries.ts';
 
@@ -44,37 +38,24 @@ export function clientsSuite(runtime: string): void {
     () => {
       const dir = mkdtempSync('/tmp/cay-clients-');
       chmodSync(dir, 0o711);
-      let egress: TestStartedEgress;
-      let server: RunningServer;
+      let served: EgressServer;
       let registries: Registries;
       let access: { url: string; apiKey: string };
       let sandbox: Sandbox;
 
       beforeAll(async () => {
         registries = await openRegistries(dir, outside);
-        egress = await testStartedEgress({ trusted: [outside.certificate] });
-        for (const label of ['crates', 'go', 'ws', 'grpc', 'db', 'git'])
-          egress.names.set(`${label}.example.org`, ['127.0.0.1']);
         const hostPaths = [ws, rust].flatMap((path) =>
           path === undefined ? [] : [{ path, writable: false }],
         );
-        const policy = openPolicy({ hostPaths });
-        const backend = await openLocal({
-          dir: join(dir, 'engine'),
+        served = await openEgressServer({
+          dir,
           runtime,
-          poolSize: 0,
-          egress: egress.engine,
-          policy,
+          names: ['crates', 'go', 'ws', 'grpc', 'db', 'git'].map((label) => `${label}.example.org`),
+          trusted: [outside.certificate],
+          policy: openPolicy({ hostPaths }),
         });
-        server = await serve({
-          backend,
-          egress,
-          dataDir: join(dir, 'control'),
-          port: 0,
-          policy,
-          log: serverLog('silent'),
-        });
-        access = { url: server.url, apiKey: server.adminKey! };
+        ({ access } = served);
         const secrets = new Secrets(access);
         await secrets.set('CRATES', 'value-of-crates');
         await secrets.set('GO', 'value-of-go');
@@ -93,12 +74,8 @@ export function clientsSuite(runtime: string): void {
         );
       }, 120_000);
       afterAll(async () => {
-        for await (const one of Sandbox.list(access)) await one.kill();
-        await server.close();
-        egress[Symbol.dispose]();
         registries[Symbol.dispose]();
-        await (await openLocal({ dir: join(dir, 'engine'), runtime })).destroy();
-        rmSync(dir, { recursive: true, force: true });
+        await served.destroy();
       }, 120_000);
 
       const allow = (...rules: NetworkRule[]) => sandbox.network.set({ allow: rules });

@@ -3,7 +3,7 @@
  * internet.
  */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { createSocket } from 'node:dgram';
 import { createServer } from 'node:http';
@@ -12,17 +12,11 @@ import type { AddressInfo } from 'node:net';
 import { join, normalize } from 'node:path';
 import { enforcementReports, runEnforcementReport, Sandbox } from '@cay/sdk';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { serverLog } from '../../server/src/cli/lib/server-log.ts';
-import { openLocal } from '../../server/src/backends/local/open-local.ts';
-import {
-  testStartedEgress,
-  type TestStartedEgress,
-} from '../../server/src/egress/testing/test-started-egress.ts';
 import { newAuthority, openAuthority } from '../../server/src/egress/tls/authority.ts';
-import { serve, type RunningServer } from '../../server/src/serve.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { whyLater } from '../support/tier.ts';
 import { askByUdp, UDP_ECHO } from '../support/udp.ts';
+import { openEgressServer, type EgressServer } from './egress-server.ts';
 
 /** Whom servers of the internet have their certificates from. */
 const outside = openAuthority(newAuthority());
@@ -35,8 +29,7 @@ export function networkSuite(runtime: string): void {
       const dir = mkdtempSync('/tmp/cay-net-');
       // Users of sandboxes pass through it.
       chmodSync(dir, 0o711);
-      let egress: TestStartedEgress;
-      let server: RunningServer;
+      let served: EgressServer | undefined;
       let port: number;
       let stop = () => {};
       let access: { url: string; apiKey: string };
@@ -46,28 +39,17 @@ export function networkSuite(runtime: string): void {
 
       /** Opens everything anew on the same data, as a restart does. */
       async function open(): Promise<void> {
-        egress = await testStartedEgress({ trusted: [outside.certificate] });
-        egress.names.set(name, ['127.0.0.1']);
-        const backend = await openLocal({
-          dir: join(dir, 'engine'),
+        served = await openEgressServer({
+          dir,
           runtime,
-          poolSize: 0,
-          egress: egress.engine,
+          names: [name],
+          trusted: [outside.certificate],
+          apiKey: served?.access.apiKey,
         });
-        server = await serve({
-          backend,
-          egress,
-          dataDir: join(dir, 'control'),
-          port: 0,
-          log: serverLog('silent'),
-        });
-        access = { url: server.url, apiKey: server.adminKey ?? access.apiKey };
+        ({ access } = served);
       }
 
-      async function close(): Promise<void> {
-        await server.close();
-        egress[Symbol.dispose]();
-      }
+      const close = () => served!.close();
 
       beforeAll(async () => {
         const site = join(dir, 'site');
@@ -94,11 +76,8 @@ export function networkSuite(runtime: string): void {
         await open();
       }, 120_000);
       afterAll(async () => {
-        for await (const sandbox of Sandbox.list(access)) await sandbox.kill();
         stop();
-        await close();
-        await (await openLocal({ dir: join(dir, 'engine'), runtime })).destroy();
-        rmSync(dir, { recursive: true, force: true });
+        await served?.destroy();
       }, 120_000);
 
       it(
@@ -161,7 +140,7 @@ export function networkSuite(runtime: string): void {
         upstream.listen(0, '127.0.0.1');
         await once(upstream, 'listening');
         const to = `${api}:${(upstream.address() as AddressInfo).port}`;
-        egress.names.set(api, ['127.0.0.1']);
+        served!.names.set(api, ['127.0.0.1']);
         const put = { as: 'header', header: 'x-from', value: 'the server' } as const;
         const network = { allow: [{ to, methods: ['GET', 'PUT'], put }] };
         await using sandbox = await Sandbox.create({ runtime, network }, access);

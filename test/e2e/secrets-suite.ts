@@ -2,7 +2,7 @@
  * Credentials at the boundary: real clients in real sandboxes, against registries that ask for credentials.
  */
 import { once } from 'node:events';
-import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync } from 'node:fs';
 import { createServer as createSecureServer } from 'node:https';
 import { connect, createServer as createTcp, type AddressInfo } from 'node:net';
 import { userInfo } from 'node:os';
@@ -10,19 +10,13 @@ import { join } from 'node:path';
 import { Sandbox, Secrets, type NetworkRule, type Put } from '@cay/sdk';
 import * as e2b from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openLocal } from '../../server/src/backends/local/open-local.ts';
-import { serverLog } from '../../server/src/cli/lib/server-log.ts';
-import {
-  testStartedEgress,
-  type TestStartedEgress,
-} from '../../server/src/egress/testing/test-started-egress.ts';
 import { echoWebSockets } from '../../server/src/egress/testing/servers.ts';
 import { newAuthority, openAuthority } from '../../server/src/egress/tls/authority.ts';
-import { serve, type RunningServer } from '../../server/src/serve.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { postgresMissing, startPostgres } from '../support/postgres.ts';
 import { sshdMissing, startSshd } from '../support/sshd.ts';
 import { whyLater } from '../support/tier.ts';
+import { openEgressServer, type EgressServer } from './egress-server.ts';
 import { CREDENTIALS, makeRepository, openRegistries, type Registries } from './registries.ts';
 
 const outside = openAuthority(newAuthority());
@@ -38,23 +32,19 @@ export function secretsSuite(runtime: string): void {
     () => {
       const dir = mkdtempSync('/tmp/cay-secrets-');
       chmodSync(dir, 0o711);
-      let egress: TestStartedEgress;
-      let server: RunningServer;
+      let served: EgressServer | undefined;
       let registries: Registries;
       let access: { url: string; apiKey: string };
 
       async function open(): Promise<void> {
-        egress = await testStartedEgress({ trusted: [outside.certificate] });
-        for (const name of Object.keys(CREDENTIALS)) egress.names.set(name, ['127.0.0.1']);
-        const backend = await openLocal({
-          dir: join(dir, 'engine'),
+        served = await openEgressServer({
+          dir,
           runtime,
-          poolSize: 0,
-          egress: egress.engine,
+          names: Object.keys(CREDENTIALS),
+          trusted: [outside.certificate],
+          apiKey: served?.access.apiKey,
         });
-        const dataDir = join(dir, 'control');
-        server = await serve({ backend, egress, dataDir, port: 0, log: serverLog('silent') });
-        access = { url: server.url, apiKey: server.adminKey ?? access.apiKey };
+        ({ access } = served);
       }
 
       beforeAll(async () => {
@@ -64,12 +54,8 @@ export function secretsSuite(runtime: string): void {
         for (const [name, value] of Object.entries(VALUES)) await secrets.set(name, value);
       }, 120_000);
       afterAll(async () => {
-        for await (const sandbox of Sandbox.list(access)) await sandbox.kill();
-        await server.close();
-        egress[Symbol.dispose]();
         registries[Symbol.dispose]();
-        await (await openLocal({ dir: join(dir, 'engine'), runtime })).destroy();
-        rmSync(dir, { recursive: true, force: true });
+        await served?.destroy();
       }, 120_000);
 
       const at = (name: string) => `${name}.example.org:${registries.port}`;
@@ -162,7 +148,7 @@ export function secretsSuite(runtime: string): void {
           }).listen(0, '127.0.0.1');
           await once(entrance, 'listening');
           const { port } = entrance.address() as AddressInfo;
-          egress.names.set('db.example.org', ['127.0.0.1']);
+          served!.names.set('db.example.org', ['127.0.0.1']);
           try {
             await using sandbox = await Sandbox.create(
               { runtime, network: { allow: [`db.example.org:${port}`] } },
@@ -188,7 +174,7 @@ export function secretsSuite(runtime: string): void {
         upstream.listen(0, '127.0.0.1');
         await once(upstream, 'listening');
         const to = `ws.example.org:${(upstream.address() as AddressInfo).port}`;
-        egress.names.set('ws.example.org', ['127.0.0.1']);
+        served!.names.set('ws.example.org', ['127.0.0.1']);
         const put: Put = { as: 'header', header: 'Authorization', value: 'Bearer {secret}', secret: 'NPM' };
         const script = `const s = new WebSocket('wss://${to}/chat'); s.onopen = () => s.send('hello'); s.onmessage = ({ data }) => { console.log(data); s.close(); }; s.onerror = () => process.exit(1);`;
         await using sandbox = await Sandbox.create(
@@ -297,8 +283,7 @@ export function secretsSuite(runtime: string): void {
         await works(sandbox);
         await sandbox.rollback(before.id);
         await works(sandbox);
-        await server.close();
-        egress[Symbol.dispose]();
+        await served!.close();
         await open();
         const again = await Sandbox.connect(sandbox.id, access);
         await works(again);

@@ -2,13 +2,13 @@
  * A client that waits for a command reconnects when the server is killed, and gets the end from the next
  * server, also if the command ended while no server ran.
  */
-import { createServer, type AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sandbox } from '@cay/sdk';
 import { describe, expect, it } from 'vitest';
 import { ended, openCay } from '../support/cay.ts';
 import { whyNoLocal } from '../support/local-platform.ts';
 import { killServing, startServing, type Serving } from '../support/serving.ts';
+import { freePort } from '../support/free-ports.ts';
 
 const reason = whyNoLocal();
 const waitsFor = (file: string, exitCode: number) => [
@@ -80,12 +80,4 @@ async function lookups({ url, key }: Serving): Promise<number> {
   const response = await fetch(`${url}/metrics`, { headers: { authorization: `Bearer ${key}` } });
   const line = /^cay_http_requests_total\{route="getSandbox",status="2xx"\} (\d+)$/m;
   return Number(line.exec(await response.text())?.[1] ?? 0);
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

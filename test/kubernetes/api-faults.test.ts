@@ -51,8 +51,7 @@ describe.skipIf(why !== undefined)('an API server', () => {
   });
   beforeEach(async () => {
     backends = [];
-    namespace = `api-${newId('sbx').slice(4, 12)}`;
-    await api.createNamespace(namespace);
+    namespace = await api.newNamespace('api');
   });
   afterEach(async () => {
     vi.restoreAllMocks();

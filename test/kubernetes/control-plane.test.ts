@@ -85,8 +85,7 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
   });
   beforeEach(async () => {
     backends = [];
-    namespace = `case-${newId('sbx').slice(4, 12)}`;
-    await api.createNamespace(namespace);
+    namespace = await api.newNamespace('case');
   });
   afterEach(async () => {
     for (const backend of backends) await backend.close();

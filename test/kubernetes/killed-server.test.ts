@@ -187,8 +187,7 @@ describe.skipIf(why !== undefined)('a server that is killed on a cluster', () =>
   });
 
   it.for(KINDS)('leaves what the next one finishes or undoes: $title', { timeout: 240_000 }, async (kind) => {
-    const namespace = `killed-${newId('sbx').slice(4, 12)}`;
-    await api.createNamespace(namespace);
+    const namespace = await api.newNamespace('killed');
     const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
     const settings: AgentSandboxOptions = {
       kubeconfig: cluster.kubeconfig,

@@ -42,8 +42,7 @@ describe.skipIf(why !== undefined)('a sweep of a cluster', () => {
   });
   beforeEach(async () => {
     backends = [];
-    namespace = `sweep-${newId('sbx').slice(4, 12)}`;
-    await api.createNamespace(namespace);
+    namespace = await api.newNamespace('sweep');
   });
   afterEach(async () => {
     for (const backend of backends) await backend.close();

@@ -4,8 +4,8 @@
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { freePort } from './free-ports.ts';
 
 const PROGRAM = '/usr/bin/docker-registry';
 const START_MS = 20_000;
@@ -59,12 +59,4 @@ async function answers(address: string): Promise<boolean> {
     ({ ok, status }) => ok || status === 401,
     () => false,
   );
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

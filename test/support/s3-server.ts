@@ -5,10 +5,10 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
-import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { BucketCredentials } from '../../server/src/s3/bucket.ts';
 import { pythonPackages } from '../e2b/python-packages.ts';
+import { freePort } from './free-ports.ts';
 
 export interface S3Server {
   /** Which one it is. */
@@ -153,12 +153,4 @@ async function answering(child: ChildProcess, url: string): Promise<void> {
     }
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

@@ -2,9 +2,10 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { connect, createServer, type AddressInfo } from 'node:net';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { freePort } from './free-ports.ts';
 
 export interface TestSshd extends Disposable {
   readonly port: number;
@@ -48,14 +49,6 @@ export async function startSshd(dir: string): Promise<TestSshd> {
       daemon.kill('SIGKILL');
     },
   };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  return port;
 }
 
 async function answers(port: number): Promise<boolean> {

@@ -8,8 +8,8 @@ import { connect, type Socket } from 'node:net';
 import type { Random } from '../../faults/model/random.ts';
 import type { Campaign } from '../support/campaign.ts';
 import type { Target } from '../support/target.ts';
+import { frame, PREFACE } from '../../support/http2-frame.ts';
 
-const PREFACE = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n';
 const FRAMES = { data: 0, headers: 1, priority: 2, reset: 3, settings: 4, push: 5, ping: 6, goaway: 7 };
 const { data, headers, priority, reset, settings, push, ping, goaway } = FRAMES;
 const WINDOW = 8;
@@ -201,15 +201,6 @@ function hostileFrames(random: Random, stream: number): { words: string; bytes: 
       return { words: 'a frame with a wrong length', bytes: lies };
     }
   }
-}
-
-function frame(type: number, flags: number, stream: number, payload: Buffer): Buffer {
-  const head = Buffer.alloc(9);
-  head.writeUIntBE(payload.length, 0, 3);
-  head.writeUInt8(type, 3);
-  head.writeUInt8(flags, 4);
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, payload]);
 }
 
 function number32(value: number): Buffer {

@@ -3,11 +3,11 @@
  * are no ports, take away what is another's, and remove sandboxes. A port leads to the sandbox of who has it,
  * on the address that was asked for, and to nothing once it is taken away.
  */
-import { createServer, connect, type AddressInfo } from 'node:net';
-import { once } from 'node:events';
+import { connect } from 'node:net';
 import type { Random } from '../../faults/model/random.ts';
 import type { Campaign } from '../support/campaign.ts';
 import type { Tenant } from '../support/target.ts';
+import { freePorts } from '../../support/free-ports.ts';
 
 const ADDRESSES = ['127.0.0.1', '127.0.0.2'];
 const PORTS = 6;
@@ -37,7 +37,7 @@ export const ports: Campaign = {
   flags: () => ['--publish-address', ADDRESSES.join(',')],
   async open(target, random) {
     const { alice, bob } = target;
-    const range = await freePorts();
+    const range = await freePorts(PORTS);
     const places = { alice: await place(alice), bob: await place(bob) };
     const known = new Map<number, Published>();
     const publish = async (tenant: Tenant, body: Record<string, unknown>): Promise<string> => {
@@ -153,13 +153,4 @@ function ask(host: string, port: number): Promise<string | undefined> {
     socket.on('error', () => {});
     socket.on('close', () => resolve(text === '' ? undefined : text));
   });
-}
-
-/** Ports that nothing listens on now. */
-async function freePorts(): Promise<number[]> {
-  const servers = Array.from({ length: PORTS }, () => createServer().listen(0, '127.0.0.1'));
-  await Promise.all(servers.map((server) => once(server, 'listening')));
-  const found = servers.map((server) => (server.address() as AddressInfo).port);
-  await Promise.all(servers.map((server) => once(server.close(), 'close')));
-  return found;
 }

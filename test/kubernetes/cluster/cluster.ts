@@ -9,7 +9,7 @@
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { createServer, type AddressInfo, type Server } from 'node:net';
+import type { Server } from 'node:net';
 import { promisify } from 'node:util';
 import { fileURLToPath } from 'node:url';
 import { AGENT_SANDBOX, agentSandboxController, installAgentSandbox } from './agent-sandbox.ts';
@@ -22,6 +22,7 @@ import { installParts, type Part } from './parts.ts';
 import { programLayer, writeImage } from './image.ts';
 import { relayFrom } from './relay.ts';
 import { untilUsable } from './until-usable.ts';
+import { freePorts } from '../../support/free-ports.ts';
 
 const run = promisify(execFile);
 const RUN_DAEMONS = fileURLToPath(new URL('run-daemons', import.meta.url));
@@ -102,7 +103,7 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
   await sweep();
   const directory = await mkdtemp(PREFIX);
   await writeFile(`${directory}/owner`, String(process.pid));
-  const ports = full ? OWN_PORTS : await freePorts();
+  const ports = full ? OWN_PORTS : await ownPorts();
   const cgroup = cgroupOf(directory);
   let child: ChildProcess | undefined;
   let relay: Server | undefined;
@@ -264,16 +265,10 @@ function firstProcess(unshare: number): number {
   return Number(readFileSync(`/proc/${unshare}/task/${unshare}/children`, 'utf8').trim().split(' ')[0]);
 }
 
-async function freePorts(): Promise<Ports> {
-  const servers = await Promise.all(
-    Object.keys(OWN_PORTS).map(async (name) => {
-      const server = createServer();
-      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-      return { name, server, port: (server.address() as AddressInfo).port };
-    }),
-  );
-  for (const { server } of servers) server.close();
-  return Object.fromEntries(servers.map(({ name, port }) => [name, port])) as unknown as Ports;
+async function ownPorts(): Promise<Ports> {
+  const names = Object.keys(OWN_PORTS);
+  const ports = await freePorts(names.length);
+  return Object.fromEntries(names.map((name, at) => [name, ports[at]!])) as unknown as Ports;
 }
 
 async function until(what: string, holds: () => boolean): Promise<void> {

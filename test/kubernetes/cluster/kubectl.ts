@@ -1,5 +1,5 @@
 /** What tests do to a cluster behind a backend's back. */
-import type { SandboxId } from '@cay/sdk/protocol';
+import { newId, type SandboxId } from '@cay/sdk/protocol';
 import { kubernetesClient } from '../../../server/src/backends/kubernetes/client/kubernetes-client.ts';
 import { LABELS } from '../../../server/src/backends/kubernetes/client/names.ts';
 import type { KubernetesObject, List, Pod } from '../../../server/src/backends/kubernetes/client/objects.ts';
@@ -13,6 +13,8 @@ export interface Kubectl {
   remove(path: string): Promise<void>;
   /** A namespace whose pods have to satisfy Pod Security `restricted`, ready for pods. */
   createNamespace(name: string): Promise<void>;
+  /** One with a name that no other case has: the prefix and a few letters. Answers with the name. */
+  newNamespace(prefix: string): Promise<string>;
   /** One whose handler has the same name. */
   createRuntimeClass(name: string): Promise<void>;
   pods(namespace: string, id: SandboxId): Promise<Pod[]>;
@@ -60,6 +62,11 @@ export async function kubectl(cluster: Pick<Cluster, 'kubeconfig'>): Promise<Kub
         if (Date.now() > deadline) throw new Error(`The namespace "${name}" has no account`);
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
+    },
+    async newNamespace(prefix) {
+      const name = `${prefix}-${newId('sbx').slice(4, 12)}`;
+      await self.createNamespace(name);
+      return name;
     },
     async createRuntimeClass(name) {
       const body = { apiVersion: 'node.k8s.io/v1', kind: 'RuntimeClass', metadata: { name }, handler: name };

@@ -43,8 +43,7 @@ export async function podPlatform(
   opening: Opening,
   runtimeClass?: string,
 ): Promise<PodPlatform> {
-  const namespace = `suite-${newId('sbx').slice(4, 12)}`;
-  await api.createNamespace(namespace);
+  const namespace = await api.newNamespace('suite');
   const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
   const dir = await mkdtemp(join(tmpdir(), 'cay-kept-'));
   const open = () =>

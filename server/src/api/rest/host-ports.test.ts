@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openPolicy } from '../../policy/policy.ts';
 import { startTestServer, type TestServer } from '../testing/test-server.ts';
+import { freePort } from '../../../../test/support/free-ports.ts';
 
 let test: TestServer;
 const servers: { close(): void }[] = [];
@@ -22,16 +23,6 @@ async function sandbox(input: object = {}, key?: string) {
     ...(key && { key }),
   });
   return made;
-}
-
-/** A port that nothing listens on now. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 const visit = async (port: number) => {

@@ -1,12 +1,12 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
-import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { newId } from '@cay/sdk/protocol';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { DatagramReader, frameDatagram } from '../../lib/datagram-frames.ts';
 import { listenForDatagrams } from './host-datagrams.ts';
 import type { ConnectInside, HostListener } from './host-listener.ts';
+import { freePort } from '../../../../test/support/free-ports.ts';
 
 const opened: (() => void)[] = [];
 afterEach(() => opened.splice(0).forEach((close) => close()));
@@ -47,15 +47,6 @@ function inside({ connects = async () => {} } = {}) {
     };
   };
   return { state, connect };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 async function listen(connect: ConnectInside): Promise<HostListener> {

@@ -5,6 +5,7 @@ import { connect as dial, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startTestServer, type TestServer } from '../../testing/test-server.ts';
+import { frame, PREFACE } from '../../../../../test/support/http2-frame.ts';
 
 let test: TestServer;
 const sessions = new Set<ClientHttp2Session>();
@@ -194,16 +195,7 @@ function raw(): Socket {
   return dial(Number(port), hostname).on('error', () => {});
 }
 
-const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
-
-function frame(type: number, flags: number, stream: number, payload: Buffer = Buffer.alloc(0)): Buffer {
-  const head = Buffer.alloc(9);
-  head.writeUIntBE(payload.length, 0, 3);
-  head.writeUInt8(type, 3);
-  head.writeUInt8(flags, 4);
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, payload]);
-}
+const HELLO = Buffer.concat([Buffer.from(PREFACE), frame(4, 0, 0)]);
 
 function drained(socket: Socket): Promise<void> {
   return new Promise((resolve) => socket.once('drain', () => resolve()));
@@ -216,7 +208,7 @@ async function flood(bytes: Buffer, everyMs = 0): Promise<number> {
   const socket = raw();
   socket.resume();
   const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
-  socket.write(Buffer.concat([PREFACE, frame(4, 0, 0)]));
+  socket.write(HELLO);
   const deadline = performance.now() + 15_000;
   let sent = 0;
   while (!socket.destroyed && performance.now() < deadline) {
@@ -265,7 +257,7 @@ describe('a hostile client of HTTP/2', () => {
   it('that opens streams and resets them is cut off', async () => {
     const socket = raw();
     socket.resume();
-    socket.write(Buffer.concat([PREFACE, frame(4, 0, 0)]));
+    socket.write(HELLO);
     let stream = 1;
     for (; stream < 40_000 && !socket.destroyed; stream += 2) {
       socket.write(
@@ -291,7 +283,7 @@ describe('a hostile client of HTTP/2', () => {
     large.destroy();
     const socket = raw();
     socket.resume();
-    socket.write(Buffer.concat([PREFACE, frame(4, 0, 0), frame(1, 1, 1, requestBlock())]));
+    socket.write(Buffer.concat([HELLO, frame(1, 1, 1, requestBlock())]));
     const continued = frame(9, 0, 1, Buffer.from([0x00, 1, 0x78, 1, 0x78]));
     for (let count = 0; count < 100_000 && !socket.destroyed; count++) {
       socket.write(continued);
@@ -303,11 +295,11 @@ describe('a hostile client of HTTP/2', () => {
   it('that takes its time over the preface, its first stream or its headers is cut off', async () => {
     const silent = raw();
     const preface = raw();
-    preface.write(PREFACE.subarray(0, 10));
+    preface.write(PREFACE.slice(0, 10));
     const settings = raw();
-    settings.write(Buffer.concat([PREFACE, frame(4, 0, 0)]));
+    settings.write(HELLO);
     const headers = raw();
-    headers.write(Buffer.concat([PREFACE, frame(4, 0, 0), frame(1, 1, 1, requestBlock())]));
+    headers.write(Buffer.concat([HELLO, frame(1, 1, 1, requestBlock())]));
     const all = [silent, preface, settings, headers];
     for (const socket of all) socket.resume();
     await Promise.all(all.map((socket) => new Promise<void>((resolve) => socket.once('close', resolve))));
