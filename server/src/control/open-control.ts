@@ -95,6 +95,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const closing = new AbortController();
   const core = await openCore(options, closing.signal);
   const parts = buildParts(core, options);
+  // From now on backends open buckets for mounts that they have.
+  if (options.buckets) options.buckets.source = parts.bucketSource;
   const { sandboxes, snapshots } = core.records;
   rememberPlacements(core.backend, [...(await sandboxes.list({})), ...(await snapshots.all())]);
   await lowerTimeouts(core);
@@ -106,10 +108,14 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   await recover(parts);
   followBackend(changes, parts).catch(core.onError);
   await start(parts, options);
-  return { ...(await verbs(parts, options)), close: () => close(parts, closing, options) };
+  const { control, closers } = await buildVerbs(parts, options);
+  return { ...control, close: () => close(parts, closers, closing, options) };
 }
 
 type Parts = ReturnType<typeof buildParts>;
+
+/** What has to stop before the rest of the control plane. */
+type Closers = readonly { close(): Promise<void> }[];
 
 function buildParts(core: Core, options: ControlOptions) {
   const { clock, onError, records } = core;
@@ -123,7 +129,7 @@ function buildParts(core: Core, options: ControlOptions) {
   });
   const state = openStateRecorder({ ...core, expiry });
   const projectBuckets = openProjectBuckets({ ...core, endpoints: new Set(options.bucketEndpoints) });
-  if (options.buckets) options.buckets.source = mountSource({ ...core, projectBuckets });
+  const bucketSource = mountSource({ ...core, projectBuckets });
   const mountWrites = openMountWrites(core, options.buckets);
   const syncing = openSyncing({ ...core, mountWrites, projectBuckets });
   const starter = openStarter({ ...core, state, syncing });
@@ -176,17 +182,9 @@ function buildParts(core: Core, options: ControlOptions) {
           slots: STATS_SLOTS,
         });
   const sampler = rings && openStatSampler({ ...core, rings, read: statsReader(core) });
-  /** What has to stop before the rest of the control plane. */
-  const closers: { close(): Promise<void> }[] = [
-    core.commandLogs,
-    hostPorts,
-    network,
-    secrets,
-    ...(sampler ? [sampler] : []),
-  ];
   return {
     ...core,
-    closers,
+    bucketSource,
     commandTimes: openHistogram(),
     createTimes: openHistogram(),
     destroyer,
@@ -258,7 +256,11 @@ async function start(
   if (reclaim) parts.relief.start();
 }
 
-async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Control, 'close'>> {
+/** The verbs, and those of their parts that have to be closed. */
+async function buildVerbs(
+  parts: Parts,
+  options: ControlOptions,
+): Promise<{ control: Omit<Control, 'close'>; closers: Closers }> {
   const { policy, records, pausing, reporter } = parts;
   // Opened after the recovery: from now on it delivers events.
   const webhooks = await openWebhooks({
@@ -268,7 +270,6 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     secret: await records.secrets.get('webhooks'),
     onError: reporter('webhooks'),
   });
-  parts.closers.push(webhooks);
   const control = {
     policy,
     network: parts.network.verbs,
@@ -299,7 +300,6 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     quota: parts.quota,
     onError: reporter('builds'),
   });
-  parts.closers.push(builds);
   const interpreter = openInterpreter({ control: { ...control, builds }, onMade: options.onTemplateMade });
   const tools = openTools({
     control,
@@ -310,10 +310,12 @@ async function verbs(parts: Parts, options: ControlOptions): Promise<Omit<Contro
     directories: options.directories,
     onError: reporter('tools'),
   });
-  parts.closers.push(tools);
   const rollback = guardRollback(control.rollback, tools.verbs);
   const enforcement = enforcementVerbs({ ...parts, control, version: options.version ?? '' });
-  return { ...control, rollback, builds, interpreter, tools: tools.verbs, enforcement };
+  return {
+    control: { ...control, rollback, builds, interpreter, tools: tools.verbs, enforcement },
+    closers: [webhooks, builds, tools],
+  };
 }
 
 /** Sandboxes and the commands in them. */
@@ -399,10 +401,20 @@ function timed<A extends unknown[], T>(
 
 async function close(
   parts: Parts,
+  ofVerbs: Closers,
   closing: AbortController,
   { archives, leases }: ControlOptions,
 ): Promise<void> {
-  await Promise.all(parts.closers.map((part) => part.close()));
+  const { commandLogs, hostPorts, network, sampler, secrets } = parts;
+  const first: Closers = [
+    commandLogs,
+    hostPorts,
+    network,
+    secrets,
+    ...(sampler ? [sampler] : []),
+    ...ofVerbs,
+  ];
+  await Promise.all(first.map((part) => part.close()));
   closing.abort();
   parts.pressure.close();
   parts.health.close();
