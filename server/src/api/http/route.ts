@@ -38,6 +38,8 @@ export interface Call<Params, Query, Body> {
   body: Body;
   principal: Principal;
   json<T>(value: T & Settled<T>, status?: number): Response;
+  /** The answer 204. What the work resolved with is not sent: `empty(await work())`. */
+  empty(done?: unknown): Response;
   /** Aborts when the caller disconnects. */
   readonly signal: AbortSignal;
 }
@@ -164,6 +166,7 @@ export function mount(
         ),
       // Open routes have no principal, and do not read it.
       principal: principal!,
+      empty: () => context.body(null, 204),
       json: <T>(value: T & Settled<T>, status?: number) => sendJson<T>(response, value, status),
       get signal() {
         return (signal ??= abortOnClose(response));

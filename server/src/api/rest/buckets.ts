@@ -66,10 +66,7 @@ export function bucketRoutes({ buckets }: Pick<Control, 'buckets'>): Route[] {
       tag,
       params: BucketParams,
       answers: { 204: { description: 'It is forgotten' } },
-      async handle({ context, principal, params }) {
-        await buckets.remove(principal, params.bucket);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params }) => empty(await buckets.remove(principal, params.bucket)),
     }),
     route({
       method: 'get',
@@ -149,10 +146,8 @@ export function bucketRoutes({ buckets }: Pick<Control, 'buckets'>): Route[] {
       params: SandboxParams,
       query: z.object({ path: MountPathSchema }).strict(),
       answers: { 204: { description: 'It is detached' } },
-      async handle({ context, principal, params, query }) {
-        await buckets.detach(principal, params.sandbox, query.path);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params, query }) =>
+        empty(await buckets.detach(principal, params.sandbox, query.path)),
     }),
   ];
 }

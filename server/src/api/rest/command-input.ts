@@ -22,11 +22,8 @@ export function commandInputRoutes(commands: Control['commands']): Route[] {
       query: z.object({ close: Flag.optional() }).strict(),
       rawBody: 'application/octet-stream',
       answers: done,
-      async handle({ context, request, principal, params, query, signal }) {
-        const { close } = query;
-        await commands.input(principal, params.id, params.cmd, bodyOf(request), { close, signal });
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, request, principal, params, query: { close }, signal }) =>
+        empty(await commands.input(principal, params.id, params.cmd, bodyOf(request), { close, signal })),
     }),
     route({
       method: 'post',
@@ -37,10 +34,8 @@ export function commandInputRoutes(commands: Control['commands']): Route[] {
       params: CommandParams,
       body: SignalBodySchema,
       answers: done,
-      async handle({ context, principal, params, body, signal }) {
-        await commands.signal(principal, params.id, params.cmd, body.signal, { signal });
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params, body, signal }) =>
+        empty(await commands.signal(principal, params.id, params.cmd, body.signal, { signal })),
     }),
     route({
       method: 'post',
@@ -51,10 +46,8 @@ export function commandInputRoutes(commands: Control['commands']): Route[] {
       params: CommandParams,
       body: PtySizeSchema,
       answers: done,
-      async handle({ context, principal, params, body, signal }) {
-        await commands.resize(principal, params.id, params.cmd, body, { signal });
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params, body, signal }) =>
+        empty(await commands.resize(principal, params.id, params.cmd, body, { signal })),
     }),
   ];
 }

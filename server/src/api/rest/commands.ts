@@ -136,10 +136,8 @@ export function commandRoutes(control: Control): Route[] {
       tag,
       params: CommandParams,
       answers: done,
-      async handle({ context, principal, params, signal }) {
-        await commands.forget(principal, params.id, params.cmd, { signal });
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params, signal }) =>
+        empty(await commands.forget(principal, params.id, params.cmd, { signal })),
     }),
   ];
 }

@@ -9,6 +9,7 @@ import {
 import { z } from 'zod';
 import { lentBodyOf } from '../http/request-body.ts';
 import type { Control } from '../../control/control.ts';
+import type { Files } from '../../guest/guest.ts';
 import { PathQuery, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { bytesAnswer } from '../http/stream-answer.ts';
@@ -17,6 +18,29 @@ const tag = 'files';
 const TAR = 'application/x-tar';
 
 export function fileChangeRoutes(control: Pick<Control, 'files'>): Route[] {
+  /** A change that has no answer. */
+  const change = <Body extends z.ZodType<{ user?: string | undefined }>>(
+    verb: string,
+    name: string,
+    summary: string,
+    body: Body,
+    apply: (files: Files, body: z.output<Body>, signal: AbortSignal) => Promise<void>,
+  ) =>
+    route({
+      method: 'post',
+      path: `/v1/sandboxes/{id}/files/${verb}`,
+      name,
+      summary,
+      tag,
+      params: SandboxParams,
+      body,
+      answers: { 204: { description: 'Done' } },
+      async handle({ empty, principal, params, body: asked, signal }) {
+        const { files } = await control.files(principal, params.id, asked.user);
+        return empty(await apply(files, asked, signal));
+      },
+    });
+
   return [
     route({
       method: 'post',
@@ -38,66 +62,18 @@ export function fileChangeRoutes(control: Pick<Control, 'files'>): Route[] {
         return json({ created });
       },
     }),
-    route({
-      method: 'post',
-      path: '/v1/sandboxes/{id}/files/move',
-      name: 'moveFile',
-      summary: 'Move or rename',
-      tag,
-      params: SandboxParams,
-      body: MoveFileSchema,
-      answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, params, body, signal }) {
-        const { files } = await control.files(principal, params.id, body.user);
-        await files.move(body.from, body.to, { overwrite: body.overwrite, signal });
-        return context.body(null, 204);
-      },
-    }),
-    route({
-      method: 'post',
-      path: '/v1/sandboxes/{id}/files/chmod',
-      name: 'changeMode',
-      summary: 'Change permissions',
-      tag,
-      params: SandboxParams,
-      body: ChangeModeSchema,
-      answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, params, body, signal }) {
-        const { files } = await control.files(principal, params.id, body.user);
-        await files.chmod(body.path, body.mode, { recursive: body.recursive, signal });
-        return context.body(null, 204);
-      },
-    }),
-    route({
-      method: 'post',
-      path: '/v1/sandboxes/{id}/files/chown',
-      name: 'changeOwner',
-      summary: 'Change the owner',
-      tag,
-      params: SandboxParams,
-      body: ChangeOwnerSchema,
-      answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, params, body, signal }) {
-        const { files } = await control.files(principal, params.id, body.user);
-        await files.chown(body.path, body.owner, { recursive: body.recursive, signal });
-        return context.body(null, 204);
-      },
-    }),
-    route({
-      method: 'post',
-      path: '/v1/sandboxes/{id}/files/symlink',
-      name: 'makeSymlink',
-      summary: 'Make a symbolic link',
-      tag,
-      params: SandboxParams,
-      body: MakeSymlinkSchema,
-      answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, params, body, signal }) {
-        const { files } = await control.files(principal, params.id, body.user);
-        await files.symlink(body.path, body.target, { signal });
-        return context.body(null, 204);
-      },
-    }),
+    change('move', 'moveFile', 'Move or rename', MoveFileSchema, (files, { from, to, overwrite }, signal) =>
+      files.move(from, to, { overwrite, signal }),
+    ),
+    change('chmod', 'changeMode', 'Change permissions', ChangeModeSchema, (files, body, signal) =>
+      files.chmod(body.path, body.mode, { recursive: body.recursive, signal }),
+    ),
+    change('chown', 'changeOwner', 'Change the owner', ChangeOwnerSchema, (files, body, signal) =>
+      files.chown(body.path, body.owner, { recursive: body.recursive, signal }),
+    ),
+    change('symlink', 'makeSymlink', 'Make a symbolic link', MakeSymlinkSchema, (files, body, signal) =>
+      files.symlink(body.path, body.target, { signal }),
+    ),
     route({
       method: 'get',
       path: '/v1/sandboxes/{id}/files/tar',

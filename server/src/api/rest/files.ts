@@ -74,10 +74,9 @@ export function fileRoutes(control: Pick<Control, 'files'>): Route[] {
       params: SandboxParams,
       query: PathQuery.extend({ recursive: Flag.optional() }).strict(),
       answers: { 204: { description: 'It is gone' } },
-      async handle({ context, principal, params, query, signal }) {
+      async handle({ empty, principal, params, query, signal }) {
         const { files } = await control.files(principal, params.id, query.user);
-        await files.remove(query.path, { recursive: query.recursive, signal });
-        return context.body(null, 204);
+        return empty(await files.remove(query.path, { recursive: query.recursive, signal }));
       },
     }),
     route({

@@ -80,10 +80,7 @@ export function imageRoutes({ images }: Pick<Control, 'images'>): Route[] {
       tag,
       query: FindImageSchema,
       answers: { 204: { description: 'It is gone' } },
-      async handle({ context, principal, query }) {
-        await images.remove(principal, query.image);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, query }) => empty(await images.remove(principal, query.image)),
     }),
   ];
 }

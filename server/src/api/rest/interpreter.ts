@@ -74,10 +74,8 @@ export function interpreterRoutes(control: Control): Route[] {
       tag,
       params: ContextParams,
       answers: done,
-      async handle({ context, principal, params, signal }) {
-        await interpreter.restartContext(principal, params.id, params.context, { signal });
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params, signal }) =>
+        empty(await interpreter.restartContext(principal, params.id, params.context, { signal })),
     }),
     route({
       method: 'post',
@@ -103,10 +101,8 @@ export function interpreterRoutes(control: Control): Route[] {
       tag,
       params: ContextParams,
       answers: done,
-      async handle({ context, principal, params, signal }) {
-        await interpreter.removeContext(principal, params.id, params.context, { signal });
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params, signal }) =>
+        empty(await interpreter.removeContext(principal, params.id, params.context, { signal })),
     }),
   ];
 }

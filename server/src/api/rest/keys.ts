@@ -53,10 +53,8 @@ export function keyRoutes({ keys }: Pick<Control, 'keys'>): Route[] {
       params: z.object({ key: z.string().min(1).max(80) }),
       query: z.object({ tokens: Flag.optional() }).strict(),
       answers: { 204: { description: 'It is revoked' } },
-      async handle({ context, principal, params, query }) {
-        await keys.revoke(principal, params.key, query);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params, query }) =>
+        empty(await keys.revoke(principal, params.key, query)),
     }),
   ];
 }

@@ -105,10 +105,8 @@ export function networkRoutes({ network }: Pick<Control, 'network'>): Route[] {
       params: SandboxParams.extend({ approval: z.string().regex(/^apr_[A-Za-z0-9_-]{1,40}$/) }),
       body: AnswerApprovalSchema,
       answers: { 204: { description: 'It is answered' } },
-      async handle({ context, principal, params, body }) {
-        await network.answer(principal, params.id, params.approval, body);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params, body }) =>
+        empty(await network.answer(principal, params.id, params.approval, body)),
     }),
   ];
 }

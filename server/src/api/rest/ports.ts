@@ -81,10 +81,8 @@ export function portRoutes(control: Control): Route[] {
       tag,
       params: PortParams,
       answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, params }) {
-        await control.unexpose(principal, params.id, params.port);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params }) =>
+        empty(await control.unexpose(principal, params.id, params.port)),
     }),
     route({
       method: 'post',
@@ -110,10 +108,8 @@ export function portRoutes(control: Control): Route[] {
       params: HostPortParams,
       query: z.object({ protocol: z.enum(['tcp', 'udp']).default('tcp') }).strict(),
       answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, params, query }) {
-        await control.hostPorts.unpublish(principal, params.id, params.hostPort, query.protocol);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params, query }) =>
+        empty(await control.hostPorts.unpublish(principal, params.id, params.hostPort, query.protocol)),
     }),
   ];
 }

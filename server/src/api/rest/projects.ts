@@ -79,10 +79,7 @@ export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] 
       access: 'admin',
       params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
       answers: { 204: { description: 'It is gone' } },
-      async handle({ context, principal, params }) {
-        await projects.remove(principal, params.project);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params }) => empty(await projects.remove(principal, params.project)),
     }),
     route({
       method: 'post',
@@ -95,10 +92,8 @@ export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] 
       tag,
       params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
       answers: { 204: { description: 'All of them are revoked' } },
-      async handle({ context, principal, params }) {
-        await projects.revokeTokens(principal, params.project);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params }) =>
+        empty(await projects.revokeTokens(principal, params.project)),
     }),
   ];
 }

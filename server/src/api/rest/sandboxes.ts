@@ -111,7 +111,7 @@ export function sandboxRoutes(control: Control): Route[] {
       params: SandboxParams,
       query: RemoveSandboxSchema,
       answers: { 202: { description: 'It is being removed' }, 204: { description: 'It is gone' } },
-      async handle({ context, request, principal, params, query }) {
+      async handle({ context, empty, request, principal, params, query }) {
         const intent = Promise.withResolvers<void>();
         const removed = control.remove(principal, params.id, { ...query, onIntent: intent.resolve });
         if (/\brespond-async\b/.test(String(request.headers.prefer))) {
@@ -121,7 +121,7 @@ export function sandboxRoutes(control: Control): Route[] {
           return context.body(null, 202);
         }
         await removed;
-        return context.body(null, 204);
+        return empty();
       },
     }),
     route({

@@ -65,10 +65,8 @@ export function secretRoutes({ secrets }: Pick<Control, 'secrets'>): Route[] {
       params: SecretParams,
       query: z.object({ force: Flag.optional() }).strict(),
       answers: { 204: { description: 'It is gone' } },
-      async handle({ context, principal, params, query }) {
-        await secrets.remove(principal, params.name, { force: query.force ?? false });
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params, query }) =>
+        empty(await secrets.remove(principal, params.name, { force: query.force ?? false })),
     }),
   ];
 }

@@ -120,10 +120,8 @@ export function snapshotRoutes(control: Control): Route[] {
       tag,
       params: SnapshotParams,
       answers: { 204: { description: 'It is gone' } },
-      async handle({ context, principal, params }) {
-        await control.removeSnapshot(principal, params.snapshot);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params }) =>
+        empty(await control.removeSnapshot(principal, params.snapshot)),
     }),
     route({
       method: 'get',

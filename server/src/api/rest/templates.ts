@@ -49,10 +49,8 @@ export function templateRoutes(control: Control): Route[] {
       tag,
       params: TemplateParams,
       answers: { 204: { description: 'It is gone' } },
-      async handle({ context, principal, params }) {
-        await control.removeTemplate(principal, params.name);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params }) =>
+        empty(await control.removeTemplate(principal, params.name)),
     }),
   ];
 }

@@ -66,10 +66,7 @@ export function volumeRoutes({ volumes }: Pick<Control, 'volumes'>): Route[] {
       tag,
       params: VolumeParams,
       answers: { 204: { description: 'It is gone' } },
-      async handle({ context, principal, params }) {
-        await volumes.remove(principal, params.volume);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params }) => empty(await volumes.remove(principal, params.volume)),
     }),
     route({
       method: 'get',

@@ -56,10 +56,7 @@ export function webhookRoutes({ webhooks }: Pick<Control, 'webhooks'>): Route[] 
       tag,
       params: WebhookParams,
       answers: { 204: { description: 'It is gone' } },
-      async handle({ context, principal, params }) {
-        await webhooks.remove(principal, params.webhook);
-        return context.body(null, 204);
-      },
+      handle: async ({ empty, principal, params }) => empty(await webhooks.remove(principal, params.webhook)),
     }),
     route({
       method: 'post',

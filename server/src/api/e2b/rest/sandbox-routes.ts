@@ -2,7 +2,7 @@
 import { CayError } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Principal } from '../../../control/tenants/principal.ts';
-import { route, type Call, type Route } from '../../http/route.ts';
+import { route, type Route } from '../../http/route.ts';
 import { requireLimits } from '../../../policy/bound-limits.ts';
 import { NetworkUpdateBody, TimeoutSeconds, refuseNetwork, timeoutMs } from './create.ts';
 import { measure, measuredBefore } from './measure.ts';
@@ -16,8 +16,6 @@ const UnixSeconds = z.coerce.number().int().min(0).optional();
 export function sandboxRoutes(options: E2bRouteOptions): Route[] {
   const { control, tokens, domainOf } = options;
   const find = (principal: Principal, text: string) => findSandbox(control, principal, text);
-
-  const nothing = ({ context }: Pick<Call<unknown, unknown, unknown>, 'context'>) => context.body(null, 204);
 
   return [
     ...startingRoutes(options),
@@ -43,9 +41,9 @@ export function sandboxRoutes(options: E2bRouteOptions): Route[] {
       tag,
       params: Params,
       answers: done,
-      async handle({ context, principal, params }) {
+      async handle({ empty, principal, params }) {
         await control.remove(principal, (await find(principal, params.id)).id);
-        return nothing({ context });
+        return empty();
       },
     }),
     route({
@@ -57,14 +55,14 @@ export function sandboxRoutes(options: E2bRouteOptions): Route[] {
       params: Params,
       body: z.looseObject({ timeout: TimeoutSeconds }),
       answers: done,
-      async handle({ context, principal, params, body }) {
+      async handle({ empty, principal, params, body }) {
         const wanted = { timeoutMs: timeoutMs(body.timeout) };
         requireLimits(control.policy, wanted);
         const sandbox = await find(principal, params.id);
         if (e2bState(sandbox.state) === 'paused')
           throw new CayError('not_found', `Sandbox "${params.id}" is paused`, { hint: 'connect to it' });
         await control.update(principal, sandbox.id, wanted);
-        return nothing({ context });
+        return empty();
       },
     }),
     route({
@@ -76,10 +74,10 @@ export function sandboxRoutes(options: E2bRouteOptions): Route[] {
       params: Params,
       body: z.looseObject({ duration: TimeoutSeconds.max(3600).optional() }),
       answers: done,
-      async handle({ context, principal, params, body }) {
+      async handle({ empty, principal, params, body }) {
         const { id } = await find(principal, params.id);
         await extend(control, principal, id, body.duration ?? 15, false);
-        return nothing({ context });
+        return empty();
       },
     }),
     route({
@@ -91,14 +89,14 @@ export function sandboxRoutes(options: E2bRouteOptions): Route[] {
       params: Params,
       body: NetworkUpdateBody,
       answers: done,
-      async handle({ context, principal, params, body }) {
+      async handle({ empty, principal, params, body }) {
         const { id } = await find(principal, params.id);
         const { carries } = control.network;
         refuseNetwork(body, carries);
         if (carries) await control.network.set(principal, id, toNetworkPolicy(body));
         else if (body.allow_internet_access === true)
           throw new CayError('unsupported', 'A sandbox reaches nothing outside itself');
-        return nothing({ context });
+        return empty();
       },
     }),
     route({

@@ -40,7 +40,7 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       params: Params,
       body: z.looseObject({ memory: z.boolean().nullish() }),
       answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, params, body }) {
+      async handle({ empty, principal, params, body }) {
         const sandbox = await findSandbox(control, principal, params.id);
         if (e2bState(sandbox.state) === 'paused')
           throw new CayError('conflict', `Sandbox "${params.id}" is paused already`);
@@ -51,7 +51,7 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
                 .pause(principal, sandbox.id, { as: 'hibernated' })
                 .catch(withoutMemory('pass keepMemory: false to keep the files alone')),
         );
-        return context.body(null, 204);
+        return empty();
       },
     }),
     route({
@@ -112,7 +112,7 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       tag,
       params: z.object({ id: z.string().max(200) }),
       answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, params }) {
+      async handle({ empty, principal, params }) {
         const names = await namesOf(control, principal);
         const snapshot = snapshotIdOf(params.id);
         if (snapshot !== undefined) {
@@ -120,7 +120,7 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
           for (const name of names.get(snapshot) ?? []) await control.removeTemplate(principal, name);
           await control.removeSnapshot(principal, snapshot);
         } else await removeNamed(control, principal, params.id, names);
-        return context.body(null, 204);
+        return empty();
       },
     }),
     route({

@@ -65,11 +65,11 @@ export function volumeRoutes({ control }: Pick<E2bRouteOptions, 'control'>): Rou
       tag,
       params: Params,
       answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, params }) {
+      async handle({ empty, principal, params }) {
         // Clients tell one that is gone from one that was removed.
         await control.volumes.get(principal, params.volume);
         await control.volumes.remove(principal, params.volume);
-        return context.body(null, 204);
+        return empty();
       },
     }),
   ];

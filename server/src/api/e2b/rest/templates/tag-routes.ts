@@ -73,7 +73,7 @@ export function tagRoutes({ control }: { control: Control }): Route[] {
       tag,
       body: z.looseObject({ name: Name, tags: Tags.min(1) }),
       answers: { 204: { description: 'Done' } },
-      async handle({ context, principal, body }) {
+      async handle({ empty, principal, body }) {
         await required(principal, body.name);
         if (body.tags.includes(DEFAULT_TAG))
           throw new CayError('invalid_argument', `The tag "${DEFAULT_TAG}" cannot be taken from a template`, {
@@ -82,7 +82,7 @@ export function tagRoutes({ control }: { control: Control }): Route[] {
         const { name } = parseTemplateRef(body.name);
         for (const each of body.tags)
           await control.removeTemplate(principal, formatTemplateRef({ name, tag: each }));
-        return context.body(null, 204);
+        return empty();
       },
     }),
     route({
