@@ -4,17 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { IdlePolicySchema, ListSnapshotsSchema, RetentionSchema, type SandboxId } from '@cay/sdk/protocol';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { sandboxRow } from '../../../../test/conformance/records-rows.ts';
 import { openRecords } from '../../records/open-records.ts';
-import { hibernatingBackend } from '../testing/hibernating-backend.ts';
-import {
-  asked,
-  installation,
-  memoryBackend,
-  type Installation,
-  type TestControl,
-} from '../testing/test-control.ts';
+import { useControl } from '../testing/control-fixture.ts';
 import { startDispatch } from '../events/webhooks/dispatch.ts';
 
 const SOME_LOOKS_MS = 120;
@@ -22,29 +15,18 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
-let place: Installation;
-let opened: TestControl;
-beforeEach(async () => {
-  place = installation();
-  opened = await place.open(hibernatingBackend(memoryBackend()), { idleLookMs: 10 });
-});
-afterEach(async () => {
-  await opened.control.close();
-  expect(opened.errors).toEqual([]);
-  place.remove();
-});
+const fixture = useControl({ hibernates: true, idleLookMs: 10 });
+const { create } = fixture;
 
-const later = (ms: number) => void (opened.clock.nowMs += ms);
+const later = (ms: number) => void (fixture.opened.clock.nowMs += ms);
 function jump(ms: number): void {
-  opened.clock.nowMs += ms;
-  opened.clock.jumpedMs += ms;
+  fixture.opened.clock.nowMs += ms;
+  fixture.opened.clock.jumpedMs += ms;
 }
 const state = async (id: SandboxId) => {
-  const { state: now, pausedAs } = await opened.control.get(opened.principal, id);
+  const { state: now, pausedAs } = await fixture.control.get(fixture.me(), id);
   return pausedAs ?? now;
 };
-const create = async (input: Parameters<typeof asked>[0]) =>
-  (await opened.control.create(opened.principal, asked(input))).sandbox.id;
 const idle = { idle: IdlePolicySchema.parse({ freezeAfterMs: 10 * MINUTE, destroyAfterMs: 2 * HOUR }) };
 
 describe.each([
@@ -61,7 +43,7 @@ describe.each([
     await expect.poll(() => state(id)).toBe('frozen');
     later(2 * HOUR);
     await expect
-      .poll(async () => (await opened.control.list(opened.principal, { limit: 10 })).sandboxes)
+      .poll(async () => (await fixture.control.list(fixture.me(), { limit: 10 })).sandboxes)
       .toEqual([]);
   });
 
@@ -69,7 +51,7 @@ describe.each([
     jump(by);
     const id = await create(idle);
     later(9 * MINUTE);
-    await (await opened.control.enter(opened.principal, id)).guest.commands();
+    await (await fixture.control.enter(fixture.me(), id)).guest.commands();
     later(9 * MINUTE);
     await sleep(SOME_LOOKS_MS);
     expect(await state(id)).toBe('active');
@@ -79,7 +61,7 @@ describe.each([
 
   it('leaves a lease as long as it was given for', async () => {
     const id = await create(idle);
-    await opened.control.lease(opened.principal, id, { forMs: 30 * MINUTE });
+    await fixture.control.lease(fixture.me(), id, { forMs: 30 * MINUTE });
     jump(by);
     later(30 * MINUTE);
     await sleep(SOME_LOOKS_MS);
@@ -93,19 +75,19 @@ describe('a clock that is set forward', () => {
   it('ends sandboxes whose timeout it passes: a timeout is a time of day', async () => {
     const id = await create({ timeoutMs: HOUR, onTimeout: 'stop' });
     jump(DAY);
-    opened.control.update(opened.principal, id, { labels: {} }).catch(() => {});
+    fixture.control.update(fixture.me(), id, { labels: {} }).catch(() => {});
     await expect.poll(() => state(id)).toBe('stopped');
   });
 
   it('makes no snapshot too old', async () => {
     const retention = RetentionSchema.parse({ keepLast: null, maxAgeMs: HOUR });
     const id = await create({ retention });
-    for (let turn = 0; turn < 3; turn++) await opened.control.turn(opened.principal, id, {});
+    for (let turn = 0; turn < 3; turn++) await fixture.control.turn(fixture.me(), id, {});
     const kept = async () =>
-      (await opened.control.snapshots(opened.principal, ListSnapshotsSchema.parse({ sandbox: id }))).snapshots
+      (await fixture.control.snapshots(fixture.me(), ListSnapshotsSchema.parse({ sandbox: id }))).snapshots
         .length;
     const look = async () => {
-      await opened.control.update(opened.principal, id, { retention });
+      await fixture.control.update(fixture.me(), id, { retention });
       await sleep(SOME_LOOKS_MS);
     };
     jump(DAY);
@@ -163,8 +145,8 @@ describe('a clock that is set forward', () => {
   });
 
   it('disables no webhook', async () => {
-    const { clock, events, principal } = opened;
-    const records = opened.records.webhooks;
+    const { clock, events, principal } = fixture.opened;
+    const records = fixture.opened.records.webhooks;
     const webhook = {
       id: 'whk_1',
       project: principal.project,
@@ -208,11 +190,11 @@ describe('a clock that is set back', () => {
   it('gives no sandbox more time than its timeout', async () => {
     const id = await create({ timeoutMs: HOUR, onTimeout: 'stop' });
     jump(-DAY);
-    const look = () => opened.control.update(opened.principal, id, { labels: {} });
+    const look = () => fixture.control.update(fixture.me(), id, { labels: {} });
     await look();
     await expect
-      .poll(async () => (await opened.sandboxes.get(id))!.expiresAtMs)
-      .toBe(opened.clock.nowMs + HOUR);
+      .poll(async () => (await fixture.opened.sandboxes.get(id))!.expiresAtMs)
+      .toBe(fixture.opened.clock.nowMs + HOUR);
     later(HOUR - 1);
     await look();
     expect(await state(id)).toBe('active');

@@ -1,42 +1,23 @@
 import { openProjects } from './projects.ts';
 import { quotaLedger } from './quota-ledger.ts';
 import { openReservations } from './reservations.ts';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import type { SandboxId } from '@cay/sdk/protocol';
 import { armFaultPoints } from '../../lib/fault-point.ts';
-import {
-  asked,
-  installation,
-  memoryBackend,
-  type Installation,
-  type MemoryBackend,
-  type TestControl,
-} from '../testing/test-control.ts';
+import { useControl } from '../testing/control-fixture.ts';
 
-let place: Installation;
-let backend: MemoryBackend;
-let test: TestControl;
-
-beforeEach(async () => {
-  place = installation();
-  backend = memoryBackend();
-  test = await place.open(backend);
-});
-afterEach(async () => {
-  armFaultPoints();
-  await test.control.close();
-  place.remove();
-});
+const fixture = useControl();
+afterEach(() => armFaultPoints());
 
 const used = async (key: 'snapshots' | 'snapshotBytes') =>
-  (await test.control.projects.usage(test.principal))[key].used;
-const take = (id: SandboxId) => test.control.snapshot(test.principal, id, {});
+  (await fixture.control.projects.usage(fixture.me()))[key].used;
+const take = (id: SandboxId) => fixture.control.snapshot(fixture.me(), id, {});
 
 async function filled(bytes: number): Promise<SandboxId> {
-  const { sandbox } = await test.control.create(test.principal, asked());
-  const { guest } = await test.control.enter(test.principal, sandbox.id);
+  const id = await fixture.create();
+  const { guest } = await fixture.control.enter(fixture.me(), id);
   await guest.files('user').write('/tmp/fill', Buffer.alloc(bytes));
-  return sandbox.id;
+  return id;
 }
 
 describe('what snapshots take of a quota', () => {
@@ -44,22 +25,22 @@ describe('what snapshots take of a quota', () => {
     const id = await filled(1000);
     const kept = await take(id);
     const archive = Buffer.concat(
-      await Array.fromAsync((await test.control.exportSnapshot(test.principal, kept.id)).data),
+      await Array.fromAsync((await fixture.control.exportSnapshot(fixture.me(), kept.id)).data),
     );
     const operations = {
       'control.snapshot.recorded': () => take(id),
       'control.snapshot.taken': () => take(id),
       'control.import.recorded': () =>
-        test.control.importSnapshot(
-          test.principal,
+        fixture.control.importSnapshot(
+          fixture.me(),
           (async function* () {
             yield archive;
           })(),
           {},
         ),
       'control.import.taken': () =>
-        test.control.importSnapshot(
-          test.principal,
+        fixture.control.importSnapshot(
+          fixture.me(),
           (async function* () {
             yield archive;
           })(),
@@ -77,11 +58,11 @@ describe('what snapshots take of a quota', () => {
       });
       void operation().catch(reached.reject);
       await reached.promise;
-      await test.kill();
+      await fixture.opened.kill();
       armFaultPoints();
-      test = await place.open(backend);
+      await fixture.reopen();
       expect([await used('snapshots'), await used('snapshotBytes')]).toEqual([1, before]);
-      expect(await backend.snapshots()).toHaveLength(1);
+      expect(await fixture.memory.snapshots()).toHaveLength(1);
     }
   });
 
@@ -89,38 +70,38 @@ describe('what snapshots take of a quota', () => {
     const id = await filled(5000);
     const [one, two] = [await take(id), await take(id)];
     const all = await used('snapshotBytes');
-    await test.control.removeSnapshot(test.principal, one.id);
+    await fixture.control.removeSnapshot(fixture.me(), one.id);
     expect(await used('snapshotBytes')).toBe(all);
-    await test.control.removeSnapshot(test.principal, two.id);
+    await fixture.control.removeSnapshot(fixture.me(), two.id);
     expect([await used('snapshots'), await used('snapshotBytes')]).toEqual([0, 0]);
   });
 
   it('stays until the last descendant is removed, in any order', async () => {
     const one = await take(await filled(5000));
     const made = async () => {
-      const { sandbox } = await test.control.create(test.principal, asked({ snapshot: one.id }));
-      const snapshot = await take(sandbox.id);
-      await test.control.remove(test.principal, sandbox.id);
+      const id = await fixture.create({ snapshot: one.id });
+      const snapshot = await take(id);
+      await fixture.control.remove(fixture.me(), id);
       return snapshot;
     };
     const [first, second, third] = [await made(), await made(), await made()];
     const own = first.bytes!;
     const all = await used('snapshotBytes');
     const remove = async (id: string) => {
-      await test.control.removeSnapshot(test.principal, id);
+      await fixture.control.removeSnapshot(fixture.me(), id);
       return used('snapshotBytes');
     };
     expect(await remove(one.id)).toBe(all);
     expect(await remove(first.id)).toBe(all - own);
-    await test.kill();
-    test = await place.open(backend);
+    await fixture.opened.kill();
+    await fixture.reopen();
     expect(await remove(third.id)).toBe(all - 2 * own);
     expect(await remove(second.id)).toBe(0);
   });
 
   it('is refused before anything is made, and leaves nothing', async () => {
     const id = await filled(5000);
-    await test.projects.setQuota(test.principal.project, { snapshotBytes: 100 });
+    await fixture.opened.projects.setQuota(fixture.me().project, { snapshotBytes: 100 });
     await expect(take(id)).rejects.toMatchObject({
       code: 'resource_exhausted',
       details: {
@@ -131,19 +112,19 @@ describe('what snapshots take of a quota', () => {
         usedBy: { snapshots: 0, hibernated: 0 },
       },
     });
-    expect(await backend.snapshots()).toEqual([]);
+    expect(await fixture.memory.snapshots()).toEqual([]);
     expect(await used('snapshots')).toBe(0);
   });
 
   it('counts all concurrent writes', async () => {
     const quota = quotaLedger({
-      records: test.records,
+      records: fixture.opened.records,
       reservations: openReservations(),
       projects: openProjects(),
       write: () => {},
     });
-    const { project } = test.principal;
-    await test.projects.setQuota(project, { uploadBytes: 100 });
+    const { project } = fixture.me();
+    await fixture.opened.projects.setQuota(project, { uploadBytes: 100 });
     using one = quota.begin(project, 'uploads', ['uploadBytes']);
     await one.add(60);
     {
