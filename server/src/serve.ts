@@ -111,7 +111,7 @@ export interface ServeOptions {
    * caller.
    */
   egress?: StartedEgress;
-  /** Where the control plane says who opens buckets. */
+  /** Connects the mounts of the backend with the control plane, which opens buckets for them. */
   buckets?: BucketOpening;
   /** What may be asked for. The backend has to be opened with the same. */
   policy?: Policy;

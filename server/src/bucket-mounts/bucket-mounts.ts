@@ -6,8 +6,11 @@
  * the program that holds it in the kernel (`guest/src/bucket_mount/`). It outlives this server, and dials the
  * next one. A file is *unwritten* while the bucket lacks what a program has put into it.
  *
- * *Who calls.* A backend, before it starts an instance and after it has ended. It knows neither buckets nor
- * keys: who opens buckets is told by the control plane (`BucketOpening`).
+ * *Who calls.* A backend: `begin` before it starts an instance, `end` after the instance has ended. It knows
+ * neither buckets nor keys: the control plane opens buckets for it (`BucketSource`). The control plane calls
+ * `write` before a sandbox ends, and `states`, `giveUp` and `used` for clients.
+ *
+ * *Concurrency.* Any verbs may run at once. `begin` and `end` of one directory follow one another.
  *
  * *Crashes.* What was written and is not in the bucket is in the directory of the mount. The next server
  * takes it up when the pump dials, or at `end`. What cannot be written at the end stays on disk, and is tried
@@ -17,6 +20,10 @@
  * `resource_exhausted` beyond the project's quota of mounts, and `unavailable` where FUSE does not work, or
  * where files of an earlier instance are unwritten. What programs do with a mount gets error numbers, and is
  * never an error here.
+ *
+ * *Cost.* `begin` starts a process and asks the bucket for a listing. A call of a program costs what the
+ * caches lack (`block-cache.ts`, `listings.ts`): nothing, or a request. `end` takes as long as unwritten
+ * files take.
  *
  *     const at = await mounts.begin(directory, { sandbox, bucket: 'data', readOnly: true, … });
  *     …                                    // the instance runs with `at` mounted in it
@@ -53,6 +60,7 @@ export interface MountBounds {
   requireBytes(used: number, asked: number): void;
 }
 
+/** Opens buckets for mounts. The control plane implements it. */
 export interface BucketSource {
   /** Opens a bucket of the sandbox's project. The caller closes it. */
   open(
@@ -63,8 +71,8 @@ export interface BucketSource {
 }
 
 /**
- * Where the control plane says who opens buckets, when it has begun, and the backend says what mounts them.
- * Until then calls of programs wait.
+ * Connects the backend, which opens first, with the control plane. The backend sets `mounts` when it opens,
+ * and the control plane sets `source` when it opens. Until then calls of programs wait.
  */
 export interface BucketOpening {
   source?: BucketSource | undefined;

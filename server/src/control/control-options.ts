@@ -31,7 +31,7 @@ export interface ControlOptions {
   idleLookMs?: number;
   /** What carries connections out of sandboxes. Without it they reach nothing. */
   egress?: StartedEgress;
-  /** Where it says who opens buckets that sandboxes mount. */
+  /** Connects the mounts of the backend with the control plane, which opens buckets for them. */
   buckets?: BucketOpening;
   /** What the operator allows callers to ask for. */
   policy?: Policy;

@@ -2,7 +2,7 @@ import type { SandboxId } from '@cay/sdk/protocol';
 import type { Duplex } from 'node:stream';
 
 /**
- * Egress: how the network outside reaches into a sandbox that has no network card.
+ * Egress: how programs of a sandbox, which has no network card, reach the network outside.
  *
  * *Terms.* A program inside looks up a name. The guest answers with an address that stands for that name. The
  * program connects to it, the guest accepts, and opens a *carried connection*: a stream to the server that

@@ -200,8 +200,10 @@ export interface Ports {
  * bytes of a command's output from its start.
  *
  * **Who calls it, how often.** `Backend.connect` returns it; the control plane and the API call it for every
- * request about commands, files and ports of a sandbox. `exec`,
- * `attach`, `signal` and the file methods each cost one round trip, and streams cost no further ones.
+ * request about commands, files and ports of a sandbox.
+ *
+ * **Cost.** `exec`, `attach`, `signal` and the file methods each cost one round trip, and streams cost no
+ * further ones.
  *
  * **Concurrency.** Any number of calls may run at once, up to 4,096 streams on a connection. Calls are
  * independent: a slow reader of one command delays neither other commands nor other calls.

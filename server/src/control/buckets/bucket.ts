@@ -2,6 +2,9 @@
  * Buckets of projects as callers of the control plane see them: places on S3 servers that files of sandboxes
  * come from and go to.
  *
+ * *Who calls.* The REST API, once for each request. What a sandbox has as a sync or a mount is written by the
+ * control plane itself, at turns and before the sandbox ends (`syncing.ts`, `mount-writes.ts`).
+ *
  * *Terms.* A *copy* is made when it is asked for: `import` makes files of objects, `export` objects of files.
  * A *sync* belongs to a sandbox: objects become files before it starts, and files that changed become objects
  * at every turn and before it is stopped or removed. Its *base* is what both sides had in common the last
@@ -16,8 +19,18 @@
  * *Failures* reject the call that caused them, and stay with the sandbox (`syncs`) and in its events. A
  * sandbox whose changes cannot be written is neither stopped nor removed: `detach` gives the changes up.
  *
+ * *Concurrency.* Transfers of one sandbox and bucket may run at once: the later write of a file counts.
+ *
+ * *Errors.* Those of `s3/bucket.ts` and of the guest's files, `resource_exhausted` beyond the quota,
+ * `not_found` and `failed_precondition` as each verb says.
+ *
  * *Bounds.* Each project runs two transfers at once, the server sixteen; a transfer has at most 200,000
  * files, and two hours.
+ *
+ *     const request = CreateBucketSchema.parse({ name: 'data', bucket: 'team-data', … });
+ *     await buckets.create(me, request);
+ *     await buckets.import(me, 'data', { sandbox: 'box', path: '/home/user/in', prefix: 'inputs' });
+ *     await buckets.export(me, 'data', { sandbox: 'box', path: '/home/user/out', prefix: 'results' });
  */
 import type {
   BucketInfo,

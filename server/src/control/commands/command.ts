@@ -25,6 +25,12 @@
  * **Use.** `start`, `list` and every verb that asks the guest count as use and wake a paused sandbox.
  * `status` and `wait` never wake one, and neither does reading a recorded command.
  *
+ * **Concurrency.** Any verbs may run at once, also several handles of one command. Each reader goes at its
+ * own pace. While a pause waits for running commands, `start` waits too, and then wakes the sandbox.
+ *
+ * **Cost.** A start is one round trip to the guest and one event; a recorded one writes a row before. Reading
+ * a recorded command reads a file.
+ *
  * **Errors.** Every verb rejects `not_found` for a sandbox or a command that the principal's project does not
  * have, and those that need the guest reject `failed_precondition` for a sandbox that is stopped or failed.
  *

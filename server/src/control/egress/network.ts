@@ -16,6 +16,12 @@
  * `unsupported` where the server carries no connections and more than `none` is asked for.
  *
  * *Cost.* Attempts are kept in memory, the latest thousand of each sandbox, and end with the server.
+ *
+ *     await network.set(me, 'box', { allow: ['npm', 'api.example.org'] });
+ *     await network.add(me, 'box', { allow: ['*.example.net'], deny: [] });
+ *     for (const { name, verdict, reason } of await network.attempts(me, 'box')) show(name, verdict, reason);
+ *     const [question] = await network.pending(me, 'box');           // a policy that asks
+ *     await network.answer(me, 'box', question.id, { verdict: 'allow', forMs: 600_000 });
  */
 import type {
   AddNetworkRules,

@@ -19,6 +19,11 @@
  *
  * *Cost.* A connection is a stream to the guest, and so is what one client sends over UDP. It counts as one
  * of a visitor, and wakes a paused sandbox.
+ *
+ *     const wanted = PublishPortSchema.parse({ port: 5432 });
+ *     const { hostPort } = await hostPorts.publish(me, 'db', wanted);        // a free one
+ *     await connect(hostPort, '127.0.0.1');
+ *     await hostPorts.unpublish(me, 'db', hostPort, 'tcp');
  */
 import type { PublishedPort, PublishPort } from '@cay/sdk/protocol';
 import type { Principal } from '../tenants/principal.ts';

@@ -2,6 +2,19 @@
  * Images are what sandboxes can be made from beside templates, where the backend keeps images itself. They
  * belong to the installation and not to a project: what one pulls, all have. So only admins see which there
  * are; every key that may create sandboxes may pull.
+ *
+ * *Who calls.* The REST API, for `cay image`. A create pulls by itself (`pin-image.ts`).
+ *
+ * *Concurrency.* Any verbs may run at once. Pulls of one image share the work; a pull ends when the last
+ * caller has left.
+ *
+ * *Errors.* Those of `backends/abilities/images.ts`, and `permission_denied` for a verb that is for admins.
+ *
+ * *Cost.* `resolve` and `pull` ask the registry. The others read the backend's memory.
+ *
+ *     for await (const line of images.pull(me, { image: 'python:3.12-slim', missingOnly: true }, { signal }))
+ *       show(line);                                            // progress, and the image at the end
+ *     const { pinned } = (await images.resolve(me, 'python:3.12-slim'))!;
  */
 import type { Image, PullLine } from '@cay/sdk/protocol';
 import type { ResolvedImage } from '../../backends/backend.ts';

@@ -17,6 +17,9 @@
  * that cannot be used, `failed_precondition` if the sandbox does not run or has no Python. What code throws
  * is an event and not an error.
  *
+ * **Cost.** The first use in a sandbox starts the kernel, which takes as long as Python. A run is one request
+ * to a port of the sandbox.
+ *
  * **Trust.** All that comes from the kernel comes from the sandbox: it is bounded and validated.
  *
  *     for await (const event of await interpreter.run(principal, 'box', { code: '6 * 7' }))

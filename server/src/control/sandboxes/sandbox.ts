@@ -1,14 +1,30 @@
 /**
  * A sandbox as callers of the control plane see it: an id, a spec, files and, while it is active, processes.
  *
- * Callers are the REST API, the E2B API and template builds. They call these verbs once for each request.
+ * *Terms.* A `ref` is the id of a sandbox, or its name in the principal's project. To *enter* a sandbox is to
+ * use its guest. *Use* is what keeps a sandbox from being idle: a call of its guest, a client that waits for
+ * something inside, a visitor of a preview. A port is *exposed* when previews may reach it.
  *
- * Concurrency: the changes of one sandbox run one after the other, in its queue (`operations.ts`). Changes of
- * different sandboxes run side by side. A paused sandbox wakes for `enter`, `preview` and every verb that
+ * *Who calls.* The REST API, the E2B API and template builds, once for each request.
+ *
+ * *Concurrency.* The changes of one sandbox run one after the other, in its queue (`operations.ts`). Changes
+ * of different sandboxes run side by side. A paused sandbox wakes for `enter`, `preview` and every verb that
  * needs its processes; the caller waits.
  *
- * Errors: `not_found` for a sandbox of another project, `failed_precondition` for a state that does not allow
- * the verb, `resource_exhausted` for a quota or a machine that is full.
+ * *Errors.* `not_found` for a sandbox of another project, `failed_precondition` for a state that does not
+ * allow the verb, `resource_exhausted` for a quota or a machine that is full.
+ *
+ * *Cost.* `get`, `list` and `lookup` read the records. A change is two or three transactions and one verb of
+ * the backend. `enter` of an active sandbox reads one record.
+ *
+ *     const request = CreateSandboxSchema.parse({ name: 'box', template: 'base' });
+ *     const { sandbox, created } = await control.create(me, request);
+ *     const { guest } = await control.enter(me, 'box');
+ *     await guest.files('user').write('/home/user/a', Buffer.from('one'));
+ *     await control.update(me, 'box', { labels: { task: '7' } });
+ *     await control.stop(me, 'box');                           // keeps its files
+ *     await control.start(me, 'box');
+ *     await control.remove(me, 'box');
  */
 import type {
   CreateSandbox,

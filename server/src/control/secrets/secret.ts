@@ -15,6 +15,14 @@
  *
  * *Errors.* `not_found` for a secret that the project does not have, `resource_exhausted` beyond the quota,
  * `failed_precondition` for the removal of one that a policy uses.
+ *
+ * *Cost.* One transaction, and for each sandbox whose policy names the secret a step in memory.
+ *
+ *     await secrets.set(me, 'TOKEN', 'one');                   // version 1
+ *     const put = { as: 'basic', username: 'me', secret: 'TOKEN' };
+ *     await network.set(me, 'box', { allow: [{ to: 'api.example.org', put }] });
+ *     await secrets.set(me, 'TOKEN', 'two');                   // the next request has it
+ *     await secrets.remove(me, 'TOKEN', { force: true });      // its requests are refused from then on
  */
 import type { Secret, ShownSecret } from '@cay/sdk/protocol';
 import type { Principal } from '../tenants/principal.ts';

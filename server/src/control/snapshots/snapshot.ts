@@ -5,12 +5,26 @@
  *
  * A snapshot is named by its id, or by its name or turn number together with its sandbox.
  *
- * Concurrency: verbs that only read the sandbox (`snapshot`, `turn`, `fork`, `compare`) go together. A
+ * *Who calls.* The REST API and the E2B API, once for each request; template builds, for each step.
+ *
+ * *Concurrency.* Verbs that only read the sandbox (`snapshot`, `turn`, `fork`, `compare`) go together. A
  * rollback excludes them and every other change: the later call is rejected with `conflict`, because its
  * caller decided by a state that no longer exists.
  *
- * Errors: `unsupported` where the backend or the runtime cannot take snapshots or keep memory,
+ * *Errors.* `unsupported` where the backend or the runtime cannot take snapshots or keep memory,
  * `resource_exhausted` for the project's quota, `failed_precondition` while something still needs a snapshot.
+ *
+ * *Cost.* That of the backend's `Snapshotting`, and two or three transactions. A snapshot that is in the
+ * archive store is fetched first.
+ *
+ *     const first = await control.turn(me, 'box', {});                        // number 1
+ *     await work();
+ *     const { changes, release } = await control.compare(me, 'box', { from: 1, to: 'now' });
+ *     for await (const { change, path } of changes) show(change, path);
+ *     await release();
+ *     const { sandboxes } = await control.fork(me, 'box', { count: 3, memory: true });
+ *     await control.rollback(me, 'box', { to: 1 });                           // keeps what was before
+ *     await control.removeSnapshot(me, first.id);
  */
 import type {
   Compare,

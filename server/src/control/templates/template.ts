@@ -1,6 +1,21 @@
 /**
- * A template is what a sandbox is made of: one that the backend brings (`base`), or a name that the project
- * gave to a snapshot.
+ * A template is what a sandbox is made from: one of the backend (`base`), or a name that the project gave to
+ * a snapshot. How templates are built is in `builds/build.ts`.
+ *
+ * *Who calls.* The REST API and the E2B API, once for each request; builds, for the names that they save.
+ *
+ * *Concurrency.* Any verbs may run at once. Whether a name is taken is decided in the transaction that saves
+ * it.
+ *
+ * *Errors.* `not_found` for a snapshot of another project, `already_exists` for a name that is taken,
+ * `resource_exhausted` beyond the project's quota.
+ *
+ * *Cost.* One transaction. A snapshot that has a name is kept, and counts for the project.
+ *
+ *     const { id } = await control.snapshot(me, 'box', { name: 'ready' });
+ *     await control.saveTemplate(me, 'mine', { snapshot: id, replace: false });
+ *     await control.create(me, CreateSandboxSchema.parse({ template: 'mine' }));
+ *     await control.removeTemplate(me, 'mine');                // its sandboxes stay
  */
 import type { SaveTemplate, Template } from '@cay/sdk/protocol';
 import type { Principal } from '../tenants/principal.ts';

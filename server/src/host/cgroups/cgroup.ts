@@ -3,8 +3,38 @@
  *
  * We create the groups and write the limits ourselves, for cgroups version 1, version 2 and the hybrid of
  * both; the OCI runtime only joins them. So limits, live changes, freezing and readings are the same for
- * every runtime. A group lives in `/sys/fs/cgroup`, not in memory: another server process finds it by its
- * name.
+ * every runtime.
+ *
+ * **Terms.** A *group* is a directory of the cgroup filesystem with the processes of one instance. A
+ * *controller* is the part of the kernel that enforces one kind of limit; `controllers` says which this
+ * machine has. All groups of an installation are below one *parent group*, and `name` is the name below it.
+ *
+ * **Who calls it, how often.** `host/instances`: `create` and `remove` once for each instance, `update` when
+ * limits change, `freeze` and `thaw` for pauses and parking, `read` for each `stats` call, to see whether an
+ * instance is idle, and at its end for its OOM kills. The sweep of the local backend calls `list` every
+ * minute.
+ *
+ * **Concurrency.** Verbs on different groups run at once. The caller runs those that change one group one
+ * after the other; `read` and `processes` may run at any time.
+ *
+ * **Crashes.** A group is in `/sys/fs/cgroup` and not in memory: the next server finds it by its name, with
+ * its limits and processes. `create`, `kill` and `remove` may be repeated.
+ *
+ * **Errors.** `unsupported` for a limit whose controller is missing: a limit that is not enforced is not
+ * accepted. `failed_precondition` for a memory limit below what is in use. `deadline_exceeded` where the
+ * kernel has not frozen or ended all processes in time. What the filesystem rejects is passed on.
+ *
+ * **Cost.** A few reads and writes of files that the kernel makes from memory: microseconds each, and
+ * synchronous. `kill` and `remove` wait for the last process.
+ *
+ *     const cgroup = cgroups.group('i42');
+ *     await cgroup.create({ cpus: 2, memoryBytes: 512 * 1024 ** 2, pids: 256 });
+ *     await runtime.start({ cgroup, … });                       // the runtime joins `ociPath`
+ *     const { cpuUsageMs, oomKills } = await cgroup.read();
+ *     await cgroup.update({ memoryBytes: null });               // null is no limit
+ *     await cgroup.freeze();
+ *     await cgroup.thaw();
+ *     await cgroup.remove();                                    // kills what is left
  */
 import type { ServerGroup } from './server-group.ts';
 
