@@ -8,10 +8,11 @@
  */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { mkdir, open, readdir, rename, rm, stat, type FileHandle } from 'node:fs/promises';
+import { mkdir, open, readdir, rename, rm, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, isCayError } from '@cay/sdk/protocol';
+import { pathExists } from '../../lib/path-exists.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import type { Descriptor } from './manifest.ts';
 import type { Content } from './registry/registry.ts';
@@ -45,7 +46,7 @@ export async function openBlobs(dir: string): Promise<Blobs> {
   const part = (key: string) => `${path(key)}.part`;
 
   async function fetch(key: string, blob: Descriptor, options: FetchOptions): Promise<void> {
-    if (await isThere(path(key))) return options.onBytes(blob.size);
+    if (await pathExists(path(key))) return options.onBytes(blob.size);
     const file = await open(part(key), 'a+', 0o600);
     try {
       let { hash, bytes } = await hashOf(part(key), blob.size);
@@ -139,13 +140,6 @@ async function hashOf(path: string, most: number): Promise<{ hash: Hash; bytes: 
     bytes += piece.length;
   }
   return bytes > most ? { hash: createHash('sha256'), bytes: 0 } : { hash, bytes };
-}
-
-async function isThere(path: string): Promise<boolean> {
-  return stat(path).then(
-    () => true,
-    () => false,
-  );
 }
 
 function full({ digest }: Descriptor): CayError {

@@ -7,19 +7,18 @@
  * is one transaction of the filesystem, which also writes the record before it: after a power loss both
  * exist, or the record alone, or neither.
  */
-import { chmod, mkdir, readdir, realpath, rmdir, stat, statfs } from 'node:fs/promises';
+import { chmod, mkdir, readdir, realpath, rmdir, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CayError, isCayError } from '@cay/sdk/protocol';
-import { attempt, command } from './command.ts';
-import { compareTrees } from './compare/compare-trees.ts';
+import { isCayError } from '@cay/sdk/protocol';
+import { btrfsDriver } from './btrfs-driver.ts';
+import { command } from './command.ts';
 import { openForest } from './forest.ts';
 import type { StepHook } from './known-trees.ts';
-import type { TreeDriver } from './tree-driver.ts';
+import { pathExists } from '../../lib/path-exists.ts';
 import { diskSpace } from './mounts.ts';
 import { type Pool, openPool } from './pool.ts';
 import { openQgroups } from './qgroups.ts';
-import { openRecords, type TreeRecord } from './records.ts';
-import { sendChanges } from './send-changes.ts';
+import { openRecords } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
 import { openSubvolumes } from './subvolumes.ts';
 
@@ -54,7 +53,6 @@ const BTRFS_MAGIC = 0x9123683e;
 
 export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter> {
   const { onStep, tendEveryMs = 15_000 } = options;
-  const step = async (name: string): Promise<void> => onStep?.(name);
   await mkdir(options.dir, { recursive: true });
   const dir = await realpath(options.dir);
   const pool = (await isBtrfs(dir)) ? undefined : await makePool();
@@ -63,7 +61,6 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   // Only root reaches a tree by its path; sandboxes have it mounted.
   await chmod(base, 0o700);
   await mkdir(treesDir, { recursive: true, mode: 0o700 });
-  const at = (name: string): string => join(treesDir, name);
   const qgroups = await openQgroups(base, { enable: options.enableQuota ?? pool !== undefined });
   const subvolumes = await openSubvolumes(base, treesDir);
 
@@ -72,70 +69,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     return openPool({ dir, onStep, ...(sizeBytes && { sizeBytes }), ...(maxBytes && { maxBytes }) });
   }
 
-  const limitOf = ({ quotaBytes, baseBytes = 0 }: TreeRecord): number | null =>
-    quotaBytes === undefined || quotaBytes === null ? null : quotaBytes + baseBytes;
-
-  const driver: TreeDriver = {
-    trees: () => readdir(treesDir),
-
-    async repair(name, record) {
-      if (!qgroups || record.kind !== 'active' || limitOf(record) === null) return;
-      if ((await qgroups.limitOf(await subvolumes.id(name))) !== limitOf(record))
-        await driver.limit(name, record);
-    },
-
-    async plan(record) {
-      if (!qgroups || record.kind !== 'active' || record.parent === undefined) return record;
-      return { ...record, baseBytes: await qgroups.base(await subvolumes.id(record.parent)) };
-    },
-
-    async make(key, record) {
-      // `btrfs subvolume snapshot` would put the copy inside an existing directory.
-      if (await exists(at(key))) await subvolumes.remove(key);
-      if (record.parent !== undefined)
-        return subvolumes.copy(record.parent, key, { readOnly: false, limit: limitOf(record) });
-      await command(['btrfs', 'subvolume', 'create', at(key)]);
-      await step('prepare:limit');
-      if (limitOf(record) !== null) await driver.limit(key, record);
-    },
-
-    async copy(name, key) {
-      if (await exists(at(name))) await subvolumes.remove(name);
-      await subvolumes.copy(key, name, { readOnly: true, limit: null });
-    },
-
-    async drop(name) {
-      if (await exists(at(name))) await subvolumes.remove(name);
-    },
-
-    path: async (key) => at(key),
-
-    committedPath: async (name) => at(name),
-
-    async compare({ path: from }, { path: to }, signal) {
-      return (
-        (await sendChanges({ from, to, signal })) ?? compareTrees({ from, to, identity: 'inode', signal })
-      );
-    },
-
-    async limit(key, record) {
-      await qgroups?.limit(at(key), limitOf(record));
-    },
-
-    async written(key, { baseBytes = 0 }) {
-      if (!qgroups) return undefined;
-      const id = await subvolumes.id(key);
-      // Simple quotas count bytes written, ordinary quotas count bytes referenced.
-      if (qgroups.mode === 'squota') return (await qgroups.exclusive(id)) ?? 0;
-      return Math.max(0, (await qgroups.base(id)) - baseBytes);
-    },
-
-    async usage(name) {
-      const counted = await qgroups?.exclusive(await subvolumes.id(name));
-      return counted ?? walkUsage(at(name));
-    },
-  };
-
+  const driver = btrfsDriver({ treesDir, qgroups, subvolumes, onStep });
   const records = await openRecords(join(base, 'records'));
   const forest = await openForest({
     driver,
@@ -221,7 +155,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
 
 /** A subvolume of our own on an existing btrfs: its direct children are our trees. */
 async function makeBase(path: string): Promise<string> {
-  if (!(await exists(path))) await command(['btrfs', 'subvolume', 'create', path]);
+  if (!(await pathExists(path))) await command(['btrfs', 'subvolume', 'create', path]);
   return path;
 }
 
@@ -231,21 +165,4 @@ export async function isBtrfs(path: string): Promise<boolean> {
 
 function ignoreFull(error: unknown): void {
   if (!isCayError(error, 'resource_exhausted')) throw error;
-}
-
-/** Without quotas all extents of the tree must be read. */
-async function walkUsage(path: string): Promise<number> {
-  const { stdout } = await attempt(['btrfs', 'filesystem', 'du', '-s', '--raw', path], {
-    timeoutMs: 600_000,
-  });
-  const [, exclusive] = /^\s*\d+\s+(\d+)/m.exec(stdout) ?? [];
-  if (exclusive === undefined) throw new CayError('internal', `Cannot tell the size of "${path}"`);
-  return Number(exclusive);
-}
-
-async function exists(path: string): Promise<boolean> {
-  return stat(path).then(
-    () => true,
-    () => false,
-  );
 }

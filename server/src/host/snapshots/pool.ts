@@ -10,6 +10,7 @@ import { constants } from 'node:fs';
 import { mkdir, open, realpath, rename, rm, rmdir, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
+import { pathExists } from '../../lib/path-exists.ts';
 import { attempt, command } from './command.ts';
 import type { StepHook } from './known-trees.ts';
 import { listMounts, loopsOf, sysfsOf, type Mount } from './mounts.ts';
@@ -61,7 +62,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
   const mounted = await mountAt(path);
   if (mounted) await keepOut(mounted);
   else {
-    const fresh = !(await exists(file));
+    const fresh = !(await pathExists(file));
     if (fresh) await format();
     try {
       await mount();
@@ -202,11 +203,4 @@ async function resize(file: string, size: number, create: boolean): Promise<void
   } finally {
     await handle.close();
   }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return stat(path).then(
-    () => true,
-    () => false,
-  );
 }

@@ -9,9 +9,10 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { mkdir, open, rm, stat, utimes } from 'node:fs/promises';
+import { mkdir, open, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
+import { pathExists } from '../../../lib/path-exists.ts';
 import { randomName } from '../../../lib/random-name.ts';
 import { decompressed } from './decompressed.ts';
 import type { Flight, QuotaLedger } from '../../tenants/quota-ledger.ts';
@@ -99,11 +100,7 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
   quota?.counts('uploadBytes', 'contexts', kept.bytesOf);
 
   return {
-    has: (project, digest) =>
-      stat(pathOf(project, digest)).then(
-        () => true,
-        () => false,
-      ),
+    has: (project, digest) => pathExists(pathOf(project, digest)),
     async put(project, digest, data) {
       const path = pathOf(project, digest);
       await store(project, digest, data, () => path);
