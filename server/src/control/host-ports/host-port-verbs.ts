@@ -3,6 +3,7 @@ import type { HostPortRow } from '../../records/tables/host-ports.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { Core } from '../core.ts';
 import type { HostPortVerbs } from './host-port.ts';
+import { keyOf, type HostPortListeners } from './host-port-listeners.ts';
 import type { ClaimedPorts } from './open-host-ports.ts';
 
 const MAX_PORTS = 64;
@@ -12,10 +13,7 @@ export interface HostPortParts extends Pick<Core, 'lookup' | 'recordEvent' | 're
     row: Pick<SandboxRow, 'id' | 'project'>,
     wanted: readonly PublishPort[],
   ): Promise<ClaimedPorts & { rows: HostPortRow[] }>;
-  /** Resolves when what is recorded is listened on, and nothing else. */
-  synced(): Promise<void>;
-  /** Why a recorded port is not listened on. */
-  problems: ReadonlyMap<string, string>;
+  listeners: Pick<HostPortListeners, 'problems' | 'sync'>;
 }
 
 export function hostPortVerbs({
@@ -23,11 +21,11 @@ export function hostPortVerbs({
   recordEvent,
   records,
   claim,
-  synced,
-  problems,
+  listeners,
 }: HostPortParts): HostPortVerbs {
-  const shown = ({ protocol, hostPort, port, address }: HostPortRow): PublishedPort => {
-    const problem = problems.get(`${protocol} ${hostPort}`);
+  const shown = (row: HostPortRow): PublishedPort => {
+    const { protocol, hostPort, port, address } = row;
+    const problem = listeners.problems.get(keyOf(row));
     return { protocol, hostPort, port, address, ...(problem !== undefined && { problem }) };
   };
 
@@ -62,7 +60,7 @@ export function hostPortVerbs({
           );
         await recordEvent(tx, 'port.unpublished', row, principal, { protocol, hostPort });
       });
-      await synced();
+      await listeners.sync();
     },
     async published(principal, ref) {
       const { id } = await lookup.find(principal, ref);
