@@ -19,6 +19,7 @@ import { inBackground } from '../../lib/in-background.ts';
 import type { EventRecords } from '../../records/events/events.ts';
 import type { Records } from '../../records/records.ts';
 import type { CommandRow } from '../../records/tables/commands.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { QuotaLedger } from '../tenants/quota-ledger.ts';
 import type { ConnectGuest } from './ask-guest.ts';
 import { readLog } from './read-log.ts';
@@ -26,7 +27,7 @@ import { DRAIN_MS, drainRecorders } from './drain-recorders.ts';
 import { recordOwnCommand } from './record-own-command.ts';
 import { findOwnCommands, isOwnCommand } from './own-command.ts';
 import { logBounds } from './log-bounds.ts';
-import { openRecorders } from './recorders.ts';
+import { openRecorders, type BeginOptions } from './recorders.ts';
 
 export interface CommandLogsOptions {
   directory: string;
@@ -103,30 +104,32 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   let timer: NodeJS.Timeout | undefined;
   let unlisten: (() => void) | undefined;
   const placeOf = (sandbox: string) => join(directory, sandbox);
-  const bounds = logBounds({
-    records,
-    quota,
-    mostRunning,
-    runningBytes: (project) => recorders.bytesOf(project),
-    forget: (sandbox, id) => logs.forget(sandbox, id),
-  });
+  const recorders = openRecorders({ directory, records, connect, signal: closing.signal, now, onError });
 
-  const recorders = openRecorders({
-    directory,
-    records,
-    connect,
-    bounds,
-    signal: closing.signal,
-    now,
-    onError,
-  });
+  async function forget(sandbox: string, id: string): Promise<void> {
+    await recorders.get(sandbox, id)?.done;
+    await commands.delete(sandbox, id);
+    await removeLog(placeOf(sandbox), id);
+  }
+
+  const bounds = logBounds({ records, quota, mostRunning, runningBytes: recorders.bytesOf, forget });
+
+  async function trim({ id, project }: SandboxRow): Promise<void> {
+    await bounds.trimSandbox(id);
+    await bounds.trimProject(project);
+  }
+
+  function begin(command: CommandRow, options: Omit<BeginOptions, 'afterEnd'>): void {
+    recorders.begin(command, { ...options, afterEnd: trim });
+  }
+
   const own = findOwnCommands({
     sandboxes,
     connect,
     signal: closing.signal,
     found: (row, info) =>
       recordOwnCommand(
-        { commands, recorders, directory: placeOf(row.id), signal: closing.signal },
+        { commands, recorders, begin, directory: placeOf(row.id), signal: closing.signal },
         row,
         info,
       ),
@@ -139,6 +142,24 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     return recorder
       ? { ...info, pid: recorder.pid, outputBytes: recorder.end, keptFrom: recorder.keptFrom }
       : info;
+  }
+
+  /** Every event of a sandbox may begin or end commands; its removal removes its logs. */
+  function follow({ type, sandbox }: Parameters<Parameters<EventRecords['listen']>[0]>[0]): void {
+    if (sandbox === null || !type.startsWith('sandbox.')) return;
+    for (const recorder of recorders.of(sandbox).values()) recorder.nudge();
+    own.look(sandbox);
+    if (type === 'sandbox.removed') rm(placeOf(sandbox), { recursive: true, force: true }).catch(onError);
+  }
+
+  function trimProjects(): void {
+    for (const project of recorders.projects()) bounds.trimProject(project).catch(onError);
+  }
+
+  async function sweep(): Promise<void> {
+    for (const name of await readdir(directory))
+      if (!closing.signal.aborted && !(await sandboxes.get(name)))
+        await rm(join(directory, name), { recursive: true, force: true });
   }
 
   const logs: CommandLogs = {
@@ -154,7 +175,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       }),
     async withdraw(sandbox, id) {
       const known = await commands.get(sandbox, id);
-      if (known && !known.end && !recorders.get(sandbox, id)) await logs.forget(sandbox, id);
+      if (known && !known.end && !recorders.get(sandbox, id)) await forget(sandbox, id);
     },
     async record(sandbox, id, { pid, restarted, handle }) {
       let command = await commands.get(sandbox, id);
@@ -171,7 +192,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       }
       // Another call with the same idempotency key may have begun it meanwhile.
       if (recorders.get(sandbox, id)) await handle?.[Symbol.asyncDispose]();
-      else recorders.begin({ ...command, pid }, { handle, fresh: true, owner });
+      else begin({ ...command, pid }, { handle, fresh: true, owner });
     },
     async get(sandbox, id) {
       const command = await commands.get(sandbox, id);
@@ -208,11 +229,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     },
     settled: async (sandbox, id) => (id === MAIN_COMMAND_ID ? own.settled(sandbox) : undefined),
     looksForOwn: own.looking,
-    async forget(sandbox, id) {
-      await recorders.get(sandbox, id)?.done;
-      await commands.delete(sandbox, id);
-      await removeLog(placeOf(sandbox), id);
-    },
+    forget,
     async drain(sandbox) {
       await valueWithin(own.settled(sandbox), DRAIN_MS);
       const all = recorders.of(sandbox);
@@ -227,7 +244,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       for (const command of await commands.running()) {
         if (recorders.get(command.sandbox, command.id)) continue;
         mkdirSync(placeOf(command.sandbox), { recursive: true, mode: 0o700 });
-        recorders.begin(command, { fresh: false, owner: owners.get(command.sandbox) });
+        begin(command, { fresh: false, owner: owners.get(command.sandbox) });
       }
       for (const { id } of await sandboxes.list({ state: 'active' })) own.look(id);
       inBackground(sweep(), onError);
@@ -240,24 +257,6 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       await Promise.allSettled([own.close()]);
     },
   };
-
-  /** Every event of a sandbox may begin or end commands; its removal removes its logs. */
-  function follow({ type, sandbox }: Parameters<Parameters<EventRecords['listen']>[0]>[0]): void {
-    if (sandbox === null || !type.startsWith('sandbox.')) return;
-    for (const recorder of recorders.of(sandbox).values()) recorder.nudge();
-    own.look(sandbox);
-    if (type === 'sandbox.removed') rm(placeOf(sandbox), { recursive: true, force: true }).catch(onError);
-  }
-
-  function trimProjects(): void {
-    for (const project of recorders.projects()) bounds.trimProject(project).catch(onError);
-  }
-
-  async function sweep(): Promise<void> {
-    for (const name of await readdir(directory))
-      if (!closing.signal.aborted && !(await sandboxes.get(name)))
-        await rm(join(directory, name), { recursive: true, force: true });
-  }
 
   return logs;
 }

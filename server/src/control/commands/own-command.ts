@@ -3,8 +3,7 @@
  * run, so that it is recorded. Backends start it with the sandbox, so no call announces it to the recorder.
  *
  * Every start of a sandbox begins another command under the same id, while a sandbox that wakes continues the
- * one it had. The start time that the guest reports
- * tells a restarted command from a resumed one.
+ * one it had. The start time that the guest reports tells a restarted command from a resumed one.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, type CommandInfo, type SandboxId } from '@cay/sdk/protocol';

@@ -1,14 +1,15 @@
 import type { CommandInfo } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
 import { removeLog } from '../../lib/frame-log.ts';
-import type { CommandRecords } from '../../records/tables/commands.ts';
+import type { CommandRecords, CommandRow } from '../../records/tables/commands.ts';
 import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import { isSame } from './own-command.ts';
 import type { Recorders } from './recorders.ts';
 
 interface Context {
   commands: Pick<CommandRecords, 'get' | 'insert'>;
-  recorders: Pick<Recorders, 'begin' | 'finishing'>;
+  recorders: Pick<Recorders, 'finishing'>;
+  begin(command: CommandRow, options: { fresh: boolean; owner: string }): void;
   /** Where the logs of the sandbox are. */
   directory: string;
   signal: AbortSignal;
@@ -16,7 +17,7 @@ interface Context {
 
 /** Begins to record the own command of a sandbox that was started, unless it is recorded already. */
 export async function recordOwnCommand(
-  { commands, recorders, directory, signal }: Context,
+  { commands, recorders, begin, directory, signal }: Context,
   { id: sandbox, project, spec }: SandboxRow,
   info: CommandInfo,
 ): Promise<void> {
@@ -40,6 +41,5 @@ export async function recordOwnCommand(
     outputBytes: 0,
     keptFrom: 0,
   } as const;
-  if ((await commands.insert(command)) && !signal.aborted)
-    recorders.begin(command, { fresh: true, owner: project });
+  if ((await commands.insert(command)) && !signal.aborted) begin(command, { fresh: true, owner: project });
 }

@@ -3,8 +3,8 @@ import type { CommandEnd } from '@cay/sdk/protocol';
 import type { CommandHandle } from '../../guest/guest.ts';
 import type { Records } from '../../records/records.ts';
 import type { CommandRow } from '../../records/tables/commands.ts';
+import type { SandboxRow } from '../../records/tables/sandbox-row.ts';
 import type { ConnectGuest } from './ask-guest.ts';
-import type { LogBounds } from './log-bounds.ts';
 import { endRecorder } from './record-end.ts';
 import { startRecorder, type Recorder } from './recorder.ts';
 
@@ -35,20 +35,21 @@ export interface BeginOptions {
   fresh: boolean;
   /** The project. */
   owner: string | undefined;
+  /** Called when the end is recorded. `finishing` waits for it. */
+  afterEnd(row: SandboxRow): Promise<void>;
 }
 
 export interface RecordersOptions {
   directory: string;
   records: Pick<Records, 'commands' | 'events' | 'sandboxes'>;
   connect: ConnectGuest;
-  bounds: Pick<LogBounds, 'trimSandbox' | 'trimProject'>;
   signal: AbortSignal;
   now(): number;
   onError(error: unknown): void;
 }
 
 export function openRecorders(options: RecordersOptions): Recorders {
-  const { directory, connect, bounds, signal, now, onError } = options;
+  const { directory, connect, signal, now, onError } = options;
   const { commands, events, sandboxes } = options.records;
   const recorders = new Map<string, Recorder>();
   /** Resolve when the end of a command is recorded. */
@@ -57,7 +58,7 @@ export function openRecorders(options: RecordersOptions): Recorders {
   const keyOf = (sandbox: string, id: string) => `${sandbox}/${id}`;
   const recordEnd = endRecorder({ commands, events, now, signal, onError });
 
-  function begin(command: CommandRow, { handle, fresh, owner }: BeginOptions): void {
+  function begin(command: CommandRow, { handle, fresh, owner, afterEnd }: BeginOptions): void {
     const { sandbox, id } = command;
     const recorder = startRecorder({
       command,
@@ -75,10 +76,7 @@ export function openRecorders(options: RecordersOptions): Recorders {
     const finished = recorder.done
       .then(async (end) => {
         const row = end && (await sandboxes.get(sandbox));
-        if (row && (await recordEnd({ command, row, recorder, end, resumed: !fresh }))) {
-          await bounds.trimSandbox(sandbox);
-          await bounds.trimProject(row.project);
-        }
+        if (row && (await recordEnd({ command, row, recorder, end, resumed: !fresh }))) await afterEnd(row);
         return end;
       })
       .catch((error: unknown) => {
