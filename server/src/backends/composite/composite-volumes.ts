@@ -31,7 +31,7 @@ export function compositeVolumes(members: Members, where: Locations): VolumeKeep
     return { volumes, own: { ...wish, ...(from && { from }) } };
   }
 
-  /** A volume that could not be made is nowhere. */
+  /** Forgets the location of a volume that could not be made. */
   async function made<T>(id: VolumeId, work: Promise<T>): Promise<T> {
     try {
       return await work;

@@ -2,7 +2,9 @@ import type { Measuring } from '../backend.ts';
 
 type Room = Awaited<ReturnType<Measuring['capacity']>>;
 
-/** Of each resource, the capacity of the platform that is nearest to its end; of pools the sum. */
+/**
+ * Of each resource, the capacity of the platform that has the smallest share of it left; of pools the sum.
+ */
 export function leastCapacity(rooms: readonly Room[]): Room {
   const memory = fullest(
     rooms.flatMap(({ memory }) => (memory ? [memory] : [])),

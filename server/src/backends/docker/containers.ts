@@ -33,8 +33,8 @@ export interface Containers {
   /** Removes every container of the sandbox. */
   removeAll(id: SandboxId, options?: CallScope): Promise<void>;
   /**
-   * Runs a rollback, which has two containers of one sandbox. Outside of one, a second container is what an
-   * earlier server left, and is taken away.
+   * Runs a rollback, during which a sandbox has two containers. At any other time a second container is left
+   * over from an earlier server, and is removed.
    */
   replacing<T>(id: SandboxId, rollback: () => Promise<T>): Promise<T>;
   /** From now on this container is the sandbox's. */
@@ -58,7 +58,7 @@ interface Named extends ContainerSummary {
 const REMOVAL_MS = 60_000;
 
 export function dockerContainers(client: DockerClient, installation: string): Containers {
-  /** The engine's id of a container never changes, so that one look is enough. */
+  /** The ids of containers. An id never changes, so it is looked up once. */
   const known = new Map<SandboxId, string>();
 
   const list = (labels: string[], action: string, signal?: AbortSignal) =>
@@ -245,15 +245,18 @@ async function inspectContainer(
 }
 
 /**
- * Which of the containers of one sandbox is the sandbox's. The old one gets its mark when the other is ready
- * to take its place: from then on it is that one.
+ * The container of the sandbox, of several. The old one is marked `old` when the new one is ready: from then
+ * on the new one is the container of the sandbox.
  */
 function currentOf(all: readonly Named[]): Named | undefined {
   const rank = ({ name }: Named) => (name?.mark === 'old' ? 2 : name?.mark === 'next' ? 1 : 0);
   return all.toSorted((one, other) => rank(one) - rank(other))[0];
 }
 
-/** What the list says already of a container that runs or that we have stopped. */
+/**
+ * What the list says about a container that runs or that we have stopped. Undefined if only an inspect can
+ * tell.
+ */
 function observationOfSummary({ Id, name, State, Labels }: Named): Observation | undefined {
   const running = State === 'running' || State === 'paused';
   if (!name || (!running && name.mark !== 'stopping')) return undefined;

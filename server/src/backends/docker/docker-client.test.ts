@@ -5,7 +5,7 @@ import { dockerClient } from './docker-client.ts';
 
 let server: Server | undefined;
 
-/** An engine that gives the answers which a real one gives too logThrottle. */
+/** An engine that gives the answers which a real one seldom gives. */
 async function engine(answer: RequestListener, version = { ApiVersion: '1.47', MinAPIVersion: '1.24' }) {
   server = createServer((request, response) => {
     if (request.url === '/version') response.end(JSON.stringify(version));

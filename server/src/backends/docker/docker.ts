@@ -187,7 +187,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
           learn: changes.learn,
           report: changes.see,
         });
-        // It reconnects by itself whatever the engine answers.
+        // The feed reconnects by itself, so its failures are ignored.
         inBackground(feed, ignoreFailure);
       }
       return iterator;

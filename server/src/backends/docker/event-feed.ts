@@ -1,7 +1,7 @@
 /**
- * Tells of changes that the backend did not cause, from the engine's stream of events. An event
- * only says where to look: what is reported is what is then seen. While there is no stream, nothing is
- * reported; after a reconnect everything is compared with what was known.
+ * Reports changes that the backend did not cause, from the event stream of the engine. An event only says
+ * which container to inspect: what is reported is what the inspect shows. Without a stream nothing is
+ * reported; after a reconnect all containers are compared with what was known.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isId, type SandboxId } from '@cay/sdk/protocol';

@@ -12,8 +12,8 @@ const CODES: Record<number, ErrorCode> = {
   503: 'unavailable',
 };
 
-/** Failures that the engine reports in words, under a status that says less. */
-const SAYINGS: [RegExp, ErrorCode][] = [
+/** Failures that the engine reports in words, under a status that is less precise. */
+const WORDED_FAILURES: [RegExp, ErrorCode][] = [
   [
     /no space left on device|disk quota exceeded|cannot allocate memory|too many open files/i,
     'resource_exhausted',
@@ -29,7 +29,7 @@ const SAYINGS: [RegExp, ErrorCode][] = [
 /** An answer of the engine that is not a success. `action` completes "Cannot …". */
 export function fromDockerAnswer(status: number, body: string, action: string): CayError {
   const said = saidIn(body);
-  const code = SAYINGS.find(([pattern]) => pattern.test(said))?.[1] ?? CODES[status] ?? 'internal';
+  const code = WORDED_FAILURES.find(([pattern]) => pattern.test(said))?.[1] ?? CODES[status] ?? 'internal';
   return new CayError(code, `Cannot ${action}: Docker says "${said}"`, { details: { status } });
 }
 

@@ -44,7 +44,10 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
   const guest = guestFile(options.guestPath);
   let swept: Promise<void> | undefined;
 
-  /** What the template is called on the engine, if it may be had; what "base" is the operator has said. */
+  /**
+   * The name of the image on the engine. Throws for one that the policy does not allow. The operator sets
+   * what `base` is.
+   */
   function referenceOf(template: string): string {
     const reference = template === 'base' ? options.baseImage : template;
     if (!REFERENCE.test(reference)) {

@@ -2,9 +2,9 @@ import { isCayError, type SandboxSpec } from '@cay/sdk/protocol';
 
 /** The limit of open files, which an engine may not be allowed to raise. */
 export interface OpenFilesLimit {
-  /** False where the engine is known not to raise it so far. */
+  /** False if the engine has refused such a limit before. */
   isSet(spec: SandboxSpec): boolean;
-  /** Starts a container with the limit and, if the engine refuses that, without. */
+  /** Starts a container with the limit, or without it if the engine refuses it. */
   attempt(spec: SandboxSpec, attempt: (setOpenFiles: boolean) => Promise<void>): Promise<void>;
 }
 

@@ -145,7 +145,7 @@ export function containerStarter(context: DockerContext): ContainerStarter {
     const found = { ...before, name };
     if (!fresh) return startChecked(id, before.container, scope);
     await openFiles.attempt(spec, async (setOpenFiles) => {
-      // One that never ran has nothing but the files of its image: another can take its place.
+      // A container that never ran has only the files of its image, so it can be made again.
       const container = setOpenFiles ? found.container : await remake(found, spec, scope);
       await startChecked(id, container, scope);
     });

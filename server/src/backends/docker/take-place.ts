@@ -3,8 +3,8 @@ import type { ContainerName } from './container-name.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 
 /**
- * Makes another container the sandbox's, and removes the one that was. The first rename decides: when it is
- * done the other one is the sandbox, whatever happens next, and before it nothing has happened.
+ * Makes another container that of the sandbox, and removes the old one. The first rename decides: before it
+ * the sandbox has the old container, after it the new one, whatever happens next.
  */
 export async function takePlace(
   containers: Containers,

@@ -9,8 +9,8 @@ import { DEFAULT_RUNTIME, type KubernetesSettings } from './settings.ts';
 export interface Runtime {
   name: string;
   /**
-   * gVisor's kernel belongs to one pod: it counts what Linux counts for the whole node, and kills whom Linux
-   * would not.
+   * gVisor's kernel belongs to one pod. It counts processes for the pod where Linux counts them for the node,
+   * and its OOM killer chooses other processes.
    */
   gvisor: boolean;
 }
@@ -98,7 +98,7 @@ const MISSING_ON_GVISOR: Partial<Record<Ability, string>> = {
   xattrs: 'gVisor has no user extended attributes',
 };
 
-/** How it is done, where that is not as elsewhere. */
+/** How an ability works here, where that differs from other backends. */
 const HOW: Partial<Record<Ability, string>> = {
   diskLimit:
     'no write is refused: the kubelet looks every few seconds to every minute, and evicts a pod that has written more. ' +

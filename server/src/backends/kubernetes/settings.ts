@@ -24,12 +24,13 @@ export interface KubernetesSettings extends ClientOptions {
   pullPolicy?: 'Always' | 'IfNotPresent' | 'Never';
   pullSecrets?: string[];
   /**
-   * How long objects outlive a server that is gone for ever. Renewed while the server lives. Default an hour.
+   * How long objects stay after their server has stopped for good. Renewed while the server runs. Default an
+   * hour.
    */
   leaseSeconds?: number;
-  /** What the scheduler sets aside for a sandbox, whatever its limits are. */
+  /** Requests of the pod: what the scheduler reserves for a sandbox, whatever its limits are. */
   requests?: { cpus: number; memoryBytes: number };
-  /** How much a sandbox may write that has no limit of its own. Default 10 GiB. */
+  /** The disk limit of a sandbox that asks for none. Default 10 GiB. */
   diskBytes?: number;
   /**
    * How guests are reached: by an exec through API server and kubelet (default), or from inside the cluster
@@ -80,7 +81,7 @@ export function checkSettings(
   if (!Number.isInteger(leaseSeconds) || leaseSeconds < 60) {
     throw new CayError('invalid_argument', `A lease of ${leaseSeconds} s cannot be: must be 60 s or more`);
   }
-  // Below 1024 is for root, whom there is none of in a pod.
+  // Ports below 1024 need root, and pods have no root.
   if (!Number.isInteger(directPort) || directPort < 1024 || directPort > 65_535) {
     throw new CayError(
       'invalid_argument',

@@ -80,8 +80,8 @@ async function setAside({ snapshots }: Engine, record: SnapshotRecord): Promise<
 }
 
 /**
- * Whether an archive is complete is known at its end only: until then it is a tree and an image that no
- * record answers for but this call, and that are swept if it does not come to its end.
+ * An archive is known to be complete only at its end. Until then no record names its tree and its image, and
+ * the sweep removes them if this call does not finish.
  */
 async function takeIn(
   engine: Engine,
@@ -127,7 +127,7 @@ async function takeIn(
   }
 }
 
-/** A link to a name that is not in the archive, and the like: whatever it was to be, it makes no sense. */
+/** An archive that names what it does not have, such as the target of a hard link, is damaged. */
 async function read(archive: AsyncIterable<Uint8Array>, options: ReadArchiveOptions): Promise<ReadArchive> {
   try {
     return await readArchive(archive, options);
@@ -137,7 +137,7 @@ async function read(archive: AsyncIterable<Uint8Array>, options: ReadArchiveOpti
   }
 }
 
-/** A runtime believes what is in an image, so only images of this installation are imported. */
+/** A runtime trusts what is in a memory image, so only images of this installation are imported. */
 function foreignness(
   { sha256, signature }: ReadArchive['digest'],
   seal: ArchiveSeal | undefined,
@@ -169,7 +169,7 @@ async function recordOf(
       ? await templatePartsOfWhole(engine, usual)
       : templatePartsOf(await engine.templates.prepare(spec.template, usual.ids)),
     runtime: (same ?? usual).name,
-    // Processes of a runtime that is not here have nowhere to go on.
+    // Processes cannot continue without their runtime.
     ...(memory &&
       !foreign &&
       same?.checkpoints && { memory: { image, compatibility: memory.compatibility } }),

@@ -11,7 +11,7 @@ export function requireCheckpoints({ resources }: Engine, runtime: string): Chec
   });
 }
 
-/** Rejects `failed_precondition` for processes that cannot go on here. */
+/** Rejects `failed_precondition` for processes that cannot continue here. */
 export async function requireRevivable(
   engine: Engine,
   of: string,

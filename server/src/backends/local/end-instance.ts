@@ -43,7 +43,8 @@ export async function stop(
     await save(engine, stopped);
   } catch (error) {
     if (!instance) throw error;
-    // It has ended, and there is no way back. After a crash the note that it was being stopped says as much.
+    // The processes have ended, so the stop is done. The record still says `stopping`, which means the same
+    // after a crash.
     engine.onError(error);
     engine.records.remember(stopped);
     engine.changes.send(observationOf(stopped));
@@ -54,7 +55,7 @@ export async function stop(
 }
 
 async function noteStopping({ records }: Engine, record: SandboxRecord): Promise<void> {
-  // A full disk is no reason to let it run. After a crash halfway it is then taken for one that ended by
+  // A full disk must not prevent the stop. After a crash halfway the sandbox then looks as if it had ended by
   // itself.
   await records.save({ ...record, stopping: true }).catch(ignoreFullDisk);
   await faultPoint('local.stop.recorded');
@@ -67,8 +68,8 @@ function ignoreFullDisk(error: unknown): void {
 /** Removes the sandbox and all that it had. */
 export async function removeSandbox(engine: Engine, record: SandboxRecord): Promise<void> {
   const { resources, records, changes } = engine;
-  // A full disk is no reason to keep what fills it. After a crash halfway the sandbox then has failed, and
-  // can still be removed.
+  // A full disk must not prevent the removal of what fills it. After a crash halfway the sandbox is then
+  // `failed`, and can still be removed.
   await records.save({ ...record, phase: 'removing' }).catch(ignoreFullDisk);
   await faultPoint('local.remove.recorded');
   await clear(engine, record);
@@ -80,7 +81,7 @@ export async function removeSandbox(engine: Engine, record: SandboxRecord): Prom
   changes.send({ id: record.id, phase: 'absent', incarnation: 0 });
 }
 
-/** Takes away the instance that a record names, also one that an end cut short has left. */
+/** Removes the instance that a record names, also one that an interrupted end has left. */
 export async function clear(
   { resources, live }: Engine,
   { id, instance, runtime }: SandboxRecord,
@@ -91,14 +92,14 @@ export async function clear(
   else if (instance !== undefined) await destroyRemains(resources, { name: instance, runtime });
 }
 
-/** Takes away what a rollback that did not happen had made. */
+/** Removes what an unfinished rollback had made. */
 export async function dropNext({ resources }: Engine, { next, runtime }: SandboxRecord): Promise<void> {
   if (!next) return;
   if (next.instance !== undefined) await destroyRemains(resources, { name: next.instance, runtime });
   await resources.trees.remove(next.tree);
 }
 
-/** Takes away the image that a record names, unless it is a snapshot's. */
+/** Removes the memory image that a record names, unless it belongs to a snapshot. */
 export async function dropImage({ images }: Engine, { memory }: SandboxRecord): Promise<void> {
   if (memory && memory.snapshot === undefined) await images.remove(memory.image);
 }

@@ -26,13 +26,13 @@ export interface Engine {
   readonly records: SandboxRecords;
   readonly snapshots: SnapshotRecords;
   readonly images: Images;
-  /** Absent where only what is running is looked at. */
+  /** Absent in an engine that only lists orphans. */
   readonly volumes: VolumeStore | undefined;
   readonly templates: LocalTemplates;
   /** The runtime of a sandbox that asks for none. */
   readonly runtime: string | undefined;
   readonly policy: Policy;
-  /** The limits of a sandbox that asks for none, which all that is kept ready has. */
+  /** The limits of a sandbox that asks for none. Warm instances and spare trees have them. */
   readonly usual: Limits;
   /** Orders the verbs of each sandbox. */
   readonly queue: KeyedQueue<SandboxId>;
@@ -107,7 +107,7 @@ export function requireReady(
 }
 
 export function wrongPhase({ id, phase, reason }: SandboxRecord): CayError {
-  // Between the end of its processes and the record of it the phase still says ready.
+  // Between the end of its processes and the record of that end the phase is still `ready`.
   return new CayError('failed_precondition', `Sandbox "${id}" is ${phase === 'ready' ? 'ending' : phase}`, {
     details: { phase, ...(reason && { reason }) },
   });

@@ -32,8 +32,8 @@ async function note(engine: Engine, record: SandboxRecord): Promise<Observation>
     return await save(engine, record);
   } catch (error) {
     if (record.frozen || !isCayError(error, 'resource_exhausted')) throw error;
-    // A full disk is no reason to let callers wait for a frozen sandbox. After a crash it is frozen again,
-    // and is paused.
+    // A full disk must not keep a frozen sandbox from its callers. After a crash the record still says
+    // frozen, and the next server freezes it again.
     engine.onError(error);
     engine.records.remember(record);
     engine.changes.send(observationOf(record));

@@ -21,7 +21,7 @@ export async function grownBy(
       if (other.source === source) before = Math.max(before, other.writtenBytes ?? 0);
     return { source, writtenBytes, fileBytes: Math.max(0, writtenBytes - before) };
   } catch (error) {
-    // What cannot be counted is no reason to lose what was kept.
+    // A snapshot does not fail because its size cannot be counted.
     onError(error);
     return {};
   }

@@ -27,7 +27,7 @@ export async function hibernate(engine: Engine, id: SandboxId): Promise<Observat
   const hold = engine.held.hold(memory.image);
   let switched = false;
   try {
-    // Ready and with an image: that is one which is not whole yet.
+    // `ready` with an image means that the image is not whole yet.
     await records.save({ ...record, memory });
     await faultPoint('local.hibernate.recorded');
     const imageDir = await images.make(memory.image);
@@ -38,7 +38,7 @@ export async function hibernate(engine: Engine, id: SandboxId): Promise<Observat
         await images.sync(memory.image);
         hibernated = { ...hibernated, memory: { ...memory, bytes: await images.bytes(memory.image) } };
         await faultPoint('local.hibernate.still');
-        // Before it is ended, so that there is no moment at which it neither runs nor can be woken.
+        // Recorded before the instance ends: at any moment the sandbox either runs or can be woken.
         await records.save(hibernated);
         switched = true;
         await faultPoint('local.hibernate.switched');
@@ -50,7 +50,7 @@ export async function hibernate(engine: Engine, id: SandboxId): Promise<Observat
       await takeBack(engine, record, { instance, image: memory.image }).finally(() => hold.release());
       throw error;
     }
-    // It has ended and its processes are on disk: there is no way back, and none is needed.
+    // The instance has ended and its image is whole, so the sandbox is hibernated in spite of the failure.
     onError(error);
   }
   await finish(engine, hibernated, instance);
@@ -59,7 +59,8 @@ export async function hibernate(engine: Engine, id: SandboxId): Promise<Observat
 }
 
 /**
- * Takes away what ran. What could not be stays in the record: the next verb, or the next server, tries again.
+ * Removes the instance. If that fails the instance stays in the record, and the next verb or the next server
+ * tries again.
  */
 async function finish(
   { resources, records, live, changes, onError }: Engine,
@@ -83,8 +84,8 @@ async function takeBack(
   record: SandboxRecord,
   { instance, image }: { instance: Instance; image: string },
 ): Promise<void> {
-  // A record that cannot be written still names an image: the next server sees that the sandbox runs, and
-  // drops that.
+  // If the record cannot be written it still names an image: the next server sees that the sandbox runs, and
+  // drops the image.
   await records.save(record).catch(onError);
   await instance.runtime.checkpoints?.release(instance.facts.name).catch(onError);
   await images.remove(image).catch(onError);

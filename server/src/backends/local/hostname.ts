@@ -1,7 +1,7 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { SandboxRecord } from './sandbox-record.ts';
 
-/** What a sandbox calls itself: its name, or its id if it has none. An underscore cannot be in a hostname. */
+/** The hostname of a sandbox: its name, or its id if it has none. A hostname cannot contain an underscore. */
 export function hostnameFor(id: SandboxId, name: string | undefined): string {
   return name ?? id.replaceAll('_', '-');
 }

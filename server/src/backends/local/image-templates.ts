@@ -30,9 +30,9 @@ export interface LocalTemplates {
     options?: { project?: string | undefined; signal?: AbortSignal | undefined },
   ): Promise<PreparedTemplate>;
   forget(name: string): void;
-  /** The image that a name is, if it may be used; nothing for a template. */
+  /** The image that this name means, if the policy allows it. Undefined for the name of a template. */
   image(name: string, options?: { made?: boolean }): ImageReference | undefined;
-  /** Its registry was just seen to have this digest under the tag. */
+  /** Notes that the registry has just said that the tag leads to this digest. */
   noteDigest(reference: ImageReference, digest: string): void;
 }
 
@@ -42,7 +42,7 @@ export interface ImageTemplatesOptions {
   policy: Pick<Policy, 'images'>;
 }
 
-/** What a registry was just seen to have need not be asked for again. */
+/** For so long an answer of a registry is used again. */
 const SEEN_MS = 30_000;
 const MOST_SEEN = 1000;
 

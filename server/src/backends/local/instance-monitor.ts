@@ -18,7 +18,7 @@ export interface InstanceMonitorOptions {
 }
 
 const POLL_MS = 200;
-/** One that is frozen cannot dial for as long as it is: it is looked at ever more logThrottle. */
+/** A frozen instance cannot dial until it is thawed, so it is checked with a growing interval up to this. */
 const MAX_POLL_MS = 5_000;
 
 export function instanceMonitor(
@@ -31,7 +31,7 @@ export function instanceMonitor(
     let looking = false;
     // It reports its own failures.
     instance.onLost = () => inBackground(look(), ignoreFailure);
-    // It may have gone between its first word and now.
+    // The connection may have ended before `onLost` was set.
     if (!instance.link.current) instance.onLost();
 
     async function look(): Promise<void> {
@@ -51,7 +51,7 @@ export function instanceMonitor(
       }
     }
 
-    /** What cannot be looked at now is looked at again. */
+    /** If the check itself fails, the instance is checked again. */
     async function isAlive(): Promise<boolean> {
       try {
         return await options.isAlive(instance);

@@ -68,13 +68,13 @@ export interface LocalOptions {
   snapshots: SnapshotRecords;
   images: Images;
   templates: Map<string, Template>;
-  /** Absent: only the templates are. */
+  /** Absent: sandboxes are made from templates alone. */
   imageStore?: ImageStore | undefined;
   /** Absent: there are no volumes. */
   volumes?: VolumeStore | undefined;
   /** The runtime of a sandbox that asks for none; the strongest there is if absent. */
   runtime?: string;
-  /** What may be asked for. */
+  /** The operator's policy. */
   policy?: Policy;
   /** Sandboxes kept ready; 0 keeps none. */
   poolSize?: number;
@@ -101,7 +101,7 @@ export interface LocalBackend
   destroy(): Promise<void>;
 }
 
-/** As many as start at once. */
+/** As many as instances that start at once. */
 const SPARE_TREES = 4;
 
 export async function localBackend(options: LocalOptions): Promise<LocalBackend> {
@@ -111,7 +111,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   const volumes = options.volumes && volumeVerbs(engine, options.volumes);
   const swept = await reconcile(engine, { poolSize: options.poolSize ?? 0 });
   if (swept.length > 0) options.onSwept?.(swept);
-  // Of an earlier server's pulls.
+  // Removes what pulls of an earlier server have left.
   if (options.imageStore) inBackground(options.imageStore.collect(), engine.onError);
   pool.fill();
   let sweeping: Promise<unknown> | undefined;

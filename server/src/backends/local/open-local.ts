@@ -49,7 +49,7 @@ export interface OpenLocalOptions extends Pick<
   dir: string;
   /** What programs inside reach the network through. Absent: they reach nothing. */
   egress?: Egress | undefined;
-  /** Who opens buckets that sandboxes mount. Absent: they mount none. */
+  /** Connects mounts of buckets with the control plane. Absent: sandboxes mount no buckets. */
   buckets?: BucketOpening | undefined;
   /** How often what was left behind is looked for while serving. Default every minute; 0 is never. */
   sweepEveryMs?: number;
@@ -111,7 +111,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     raiseKernelLimits();
     laid = await openPlatform(options);
     if (options.protectServer) protect(laid.resources, options.onError);
-    // Also where nobody opens buckets: mounts of an earlier server end here.
+    // Also where no buckets can be opened: mounts of an earlier server end here.
     laid.resources.bucketMounts = await openBucketMounts({
       dir: options.dir,
       directories: () => allBucketDirectories(options.dir),
@@ -224,7 +224,7 @@ function protect({ cgroups }: HostResources, onError: (error: unknown) => void =
   try {
     cgroups.server.enter();
   } catch (error) {
-    // It serves as well without.
+    // The server runs without a cgroup of its own, too.
     onError(error);
   }
 }

@@ -16,7 +16,7 @@ import type { Instance, InstanceFacts } from '../../host/instances/instance.ts';
 
 export interface PoolKey {
   template: string;
-  /** The committed tree behind the template: another tree, another key. */
+  /** The committed tree of the template. It changes with the content of the template. */
   templateTree: string;
   runtime: string;
 }
@@ -40,10 +40,10 @@ const QUIET_MS = 250;
 /** A pool that was taken from within this time is in use. */
 const IN_USE_MS = 2_000;
 
-/** One that is being made. */
+/** An instance that is being made. */
 interface Making {
   done: Promise<void>;
-  /** The caller that gets it, or nothing if it has to make one itself. */
+  /** Called for the caller that waits: with the instance, or with nothing if it has to make one itself. */
   waiter?: (instance?: Instance) => void;
 }
 
@@ -51,7 +51,7 @@ export class Pool {
   readonly #options: PoolOptions;
   #ready: { instance: Instance; key: PoolKey }[] = [];
   readonly #making: Making[] = [];
-  /** What was made last: what is being made will most likely have the same key. */
+  /** The key of the instance that was made last. Those that are being made most likely have the same key. */
   #lastKey: PoolKey | undefined;
   #failed = false;
   #timer: NodeJS.Timeout | undefined;
@@ -67,7 +67,7 @@ export class Pool {
     return this.#ready.length;
   }
 
-  /** Instances that wait here, for a reckoning of what is whose. */
+  /** Names of the instances in the pool. The sweep spares them. */
   names(): string[] {
     return this.#ready.map(({ instance }) => instance.facts.name);
   }
@@ -77,7 +77,10 @@ export class Pool {
     this.#ready.push({ instance, key });
   }
 
-  /** Hands one out, or nothing. Entries that died or belong to an older template go away. */
+  /**
+   * Takes an instance out. Undefined if there is none. Removes instances that died or belong to an older
+   * template.
+   */
   take(key: PoolKey): Instance | undefined {
     const stale = this.#ready.filter((entry) => !entry.instance.link.current || isOutdated(entry.key, key));
     if (stale.length > 0) {
@@ -92,9 +95,9 @@ export class Pool {
   }
 
   /**
-   * One that is being made and that nobody waits for, when it runs. Undefined if there is none, or if it came
-   * to nothing. Follows a `take` that found none. `claim` is called in the turn of the event loop in which
-   * the instance leaves the pool.
+   * Waits for an instance that is being made and that no other caller waits for. Undefined if there is none,
+   * or if it could not be made. Call it after a `take` that found none. `claim` is called in the turn of the
+   * event loop in which the instance leaves the pool.
    */
   async next(key: PoolKey, claim: (instance: Instance) => void): Promise<Instance | undefined> {
     const coming = this.#making.find(({ waiter }) => waiter === undefined);

@@ -96,7 +96,7 @@ async function settle(engine: Engine, found: SandboxRecord, instances: Map<strin
   }
 }
 
-/** What becomes of a sandbox that should run and does not. */
+/** Settles a sandbox that should run and does not. */
 async function settleEnded(engine: Engine, record: SandboxRecord, facts: Found | undefined): Promise<void> {
   const { resources, records } = engine;
   if (record.phase === 'starting' && record.incarnation === 1) {
@@ -132,7 +132,10 @@ async function withoutNext(engine: Engine, { next, ...record }: SandboxRecord): 
   return record;
 }
 
-/** What a server that died was changing is as recorded again. Nothing if it cannot be taken up. */
+/**
+ * Takes up the instance of a sandbox, and puts back what a killed server was changing. Undefined if that
+ * fails.
+ */
 async function adopt(
   engine: Engine,
   facts: InstanceFacts,
@@ -164,7 +167,7 @@ async function takeUp(
 ): Promise<Instance | undefined> {
   try {
     const instance = await adoptInstance(resources, facts, limits, hostname);
-    // More may be in use than was allowed before: it goes on with what it has.
+    // The sandbox may use more than its limits by now: it keeps running as it is.
     await restoreLimits(instance, limits).catch(onError);
     return instance;
   } catch (error) {
@@ -186,7 +189,7 @@ async function refillFrom(engine: Engine, instances: Map<string, Found>, poolSiz
     if (resources.cgroups.controllers.freezer) await freezeInstance(instance, false).catch(engine.onError);
     // The operator may have changed what sandboxes get.
     await setQuota(resources, facts.tree, usual);
-    // One that does not answer is not worth waiting for: it goes the way of the others.
+    // A guest that does not answer soon is not waited for. Its instance is removed as an orphan.
     if (!(await answers(instance, 2000))) {
       await instance.link.close();
       continue;

@@ -10,7 +10,7 @@ export function requireMountable({ mounts = [] }: SandboxSpec, runtime: Runtime)
   });
 }
 
-/** Rejects `unsupported` for a limit that would be believed and not hold here. */
+/** Rejects `unsupported` for a limit that cannot be enforced here. */
 export function requireEnforceable(
   limits: Limits,
   resources: Pick<HostResources, 'cgroups' | 'trees'>,

@@ -74,7 +74,8 @@ export async function rollback(
     if (old && !record.frozen && engine.resources.cgroups.controllers.freezer)
       await freezeInstance(old, true);
     await faultPoint('local.rollback.frozen');
-    // What the old has open in mounts of buckets comes before what the new writes there.
+    // Files that the old instance has open in mounts of buckets are written first, and those of the new one
+    // later.
     if (old) await engine.resources.bucketMounts?.write(id, BUCKETS_MS);
     const quotaBytes = quotaOf(engine.resources, record.spec.limits);
     await engine.resources.trees.prepare(name, { parent: from.tree, quotaBytes });
@@ -122,7 +123,7 @@ async function startOn(
   );
 }
 
-/** What the record says once the new is the sandbox's. */
+/** The record after the new instance has become that of the sandbox. */
 function recordAfter(
   record: SandboxRecord,
   from: SnapshotRecord,
@@ -144,7 +145,7 @@ function recordAfter(
     : { ...rested, phase: 'stopped' };
 }
 
-/** The sandbox is as it was, its processes included. */
+/** Puts back the old instance with its processes, and removes the new one. */
 async function undo(
   { resources, records, onError }: Engine,
   record: SandboxRecord,

@@ -44,7 +44,7 @@ const SandboxRecordSchema = z.object({
   phase: z.enum(['starting', 'ready', 'stopped', 'hibernated', 'failed', 'removing']),
   incarnation: z.int().min(1),
   runtime: z.string(),
-  /** What it calls itself. Absent in records of earlier servers. */
+  /** Its hostname. Absent in records of earlier servers. */
   hostname: z.string().optional(),
   /** Absent while the sandbox has no processes. */
   instance: z.string().optional(),

@@ -39,7 +39,7 @@ export function takeSnapshot(
     if (there?.state === 'kept' && there.sandbox === id) return snapshotFactsOf(there);
     if (there && there.state !== 'taking')
       throw new CayError('already_exists', `Snapshot "${snapshot}" exists already`);
-    // Of an attempt that could not even be undone.
+    // Removes what an earlier attempt has left.
     if (there) await undoSnapshot(engine, there);
     return take(engine, sandbox, await planSnapshot(engine, sandbox, snapshot, options));
   });

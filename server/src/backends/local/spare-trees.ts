@@ -42,7 +42,7 @@ export class SpareTrees {
     return key;
   }
 
-  /** All that there are, for a reckoning of what is whose. */
+  /** Names of all spare trees. The sweep spares them. */
   names(): string[] {
     return [...this.#ready, ...this.#changing];
   }

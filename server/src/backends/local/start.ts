@@ -90,11 +90,12 @@ export async function start(
     frozen: false,
   };
   let instance = ready && 'instance' in ready ? ready.instance : undefined;
-  // Beside the record, which takes as long. Whatever comes of it, the instance is this sandbox's.
+  // Named while the record is written, which takes as long. The instance belongs to this sandbox from here
+  // on, also if naming it fails.
   const named = instance && nameInstance(instance, hostname);
   named?.catch(() => {});
   try {
-    // After a power loss a new sandbox that was not ready is absent, with its record or without.
+    // The record need not survive a loss of power: a new sandbox that was not `ready` is then absent.
     await save(engine, record, { undoable: !before });
     await faultPoint('local.start.recorded');
     if (instance) await Promise.all([named, applyLimits(engine, instance, spec.limits)]);
@@ -118,8 +119,8 @@ export async function start(
 }
 
 /**
- * What was made in advance: a running instance, also one that is just being made, or a tree. It is held in
- * the turn of the event loop in which it is taken.
+ * Takes what was made in advance: a running instance, an instance that is just being made, or a tree. It is
+ * held in the turn of the event loop in which it is taken.
  */
 async function takeReady(
   engine: Engine,
@@ -144,7 +145,7 @@ async function takeReady(
     hold.release();
     throw error;
   }
-  // A clone that waits would keep an image from being removed.
+  // Trees of images are not cloned in advance: a clone that waits would keep an image from being removed.
   const spare = facts.image === undefined && spec.limits.diskBytes === engine.usual.diskBytes;
   const tree = spare ? engine.spares.take(facts.templateTree) : undefined;
   return tree === undefined ? undefined : { tree: hold.add(tree) };

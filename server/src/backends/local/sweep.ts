@@ -1,10 +1,9 @@
 /**
- * Finds what no record, no pool and no operation under way answers for, and takes it away.
+ * Finds orphans on this machine and removes them: what no record, no pool and no operation under way names.
  *
- * Names below our own directories and our own cgroup are the proof that a thing is ours; nothing else is ever
- * looked at. While others work, a thing counts as lost only if it was so twice, a moment apart: what is being
- * handed from one to the other has an owner by then. Names are never used again, so what was lost
- * stays lost.
+ * Only names below the installation's own directories and its own cgroup are looked at. While other calls
+ * run, a thing is an orphan only if it is found twice, a moment apart: something that passes from one owner
+ * to another has an owner again by then. Names are never used again, so an orphan stays an orphan.
  */
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -19,7 +18,7 @@ import { undoSnapshot } from './undo-snapshot.ts';
 export interface SweepOptions {
   /** Reports orphans and removes none. */
   dryRun?: boolean;
-  /** No call is under way yet. */
+  /** True while the backend opens: no other call is under way. */
   alone?: boolean;
 }
 
@@ -76,7 +75,7 @@ async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
   const found = (kind: Orphan['kind'], name: string, remove: () => Promise<void>) =>
     void (free(name) && lost.push({ kind, name, remove }));
   const whole = new Set(instances.map(({ name }) => name));
-  // A runtime that is just proving itself has a container and a cgroup, too.
+  // A runtime that is being probed has a container and a cgroup too.
   const isOrphan = (name: string) => !whole.has(name) && (alone || name.startsWith('i-'));
   for (const facts of instances)
     found('instance', facts.name, () => destroyRemains(resources, { runtime: 'none', ...facts }));
@@ -113,7 +112,7 @@ function inUse({ records, snapshots, pool, spares }: Engine): Set<string> {
   return used;
 }
 
-/** Of writes that were cut short. One that this process is about to finish is young. */
+/** Temporary files of interrupted writes. A young one may belong to a write that is under way. */
 async function temporaryFiles({ records, snapshots }: Engine, alone: boolean): Promise<string[]> {
   const found: string[] = [];
   for (const dir of [records.dir, snapshots.dir]) {

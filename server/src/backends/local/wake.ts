@@ -64,8 +64,9 @@ export async function wake(
 }
 
 /**
- * Notes that a sandbox could not be woken. Its processes may have run for a moment, and written what those in
- * the image know nothing of: one that has just come from a snapshot gets that snapshot's files again.
+ * Records that a sandbox could not be woken. Its processes may have run for a moment, and have written files
+ * that its memory image does not know of: a sandbox that has just come from a snapshot gets the files of that
+ * snapshot again.
  */
 export async function hibernateAgain(engine: Engine, record: SandboxRecord): Promise<void> {
   const { resources, snapshots, held, onError } = engine;

@@ -1,4 +1,4 @@
-/** Sandboxes that are made beside others, and what takes the place of what. */
+/** Finds Sandboxes that are made beside others, and those that another one has superseded. */
 import { besideSelector, selectorOf } from '../client/names.ts';
 import { adoption, supersededOf, type Workload, type Workloads } from '../workloads/workload.ts';
 import type { ClaimPlace } from './claimed-sandbox.ts';
@@ -51,7 +51,7 @@ export function besideSandboxes(
         listOf<Sandbox>(client, sandboxes, besideSelector(installation, maker), action, signal),
         listOf<Sandbox>(client, sandboxes, selectorOf(installation), action, signal),
       ]);
-      // What was given for a claim goes with it.
+      // A Sandbox that was given for a claim is removed with its claim.
       return [...beside, ...supersededOf(all)].map((each) => {
         const claim = claimOf(each);
         const { name, uid } = claim ?? each.metadata;

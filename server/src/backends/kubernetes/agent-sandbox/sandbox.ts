@@ -32,7 +32,7 @@ export function blueprint(
   return {
     podTemplate: {
       metadata: { labels, annotations: POD_ANNOTATIONS },
-      // A volume comes empty and root's, and is handed to the group of the pod.
+      // A new volume is empty and belongs to root. `fsGroup` gives it to the group of the pod.
       spec: storage
         ? {
             ...pod,
@@ -105,10 +105,7 @@ const BROKEN = [
   'VolumeClaimTemplatesError',
 ];
 
-/**
- * Why there is no pod. The controller tries again and again, so that what it says once need not
- * last.
- */
+/** Why there is no pod. The controller keeps trying, so the reason may pass. */
 export function whyStuck(
   { status }: Sandbox | SandboxClaim,
   action: string,

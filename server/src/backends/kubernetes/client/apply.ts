@@ -4,7 +4,7 @@ import type { KubernetesClient } from './kubernetes-client.ts';
 import { LABELS, MANAGER } from './names.ts';
 import type { KubernetesObject } from './objects.ts';
 
-/** An object as it is to be. */
+/** An object as it should be. */
 export interface Declared {
   apiVersion: string;
   kind: string;
@@ -36,8 +36,8 @@ const RESOURCES: Record<string, string> = {
 };
 
 /**
- * Lists in which others may say nothing where an object of ours says nothing. An empty list is not kept by
- * the cluster, so that to declare one would be a change each time.
+ * Fields of ours that are empty lists: nobody else may add to them either. The cluster does not store an
+ * empty list, so declaring one would be a change each time.
  */
 const SILENT: Record<string, string[]> = { NetworkPolicy: ['ingress', 'egress'] };
 
@@ -49,9 +49,9 @@ export function pathOf({ apiVersion, kind, metadata: { name, namespace } }: Decl
 }
 
 /**
- * Has the object be as declared: what others have changed of it is put back, what we said before and no
- * longer say is taken out, and what only others speak of stays. One of that name that is not ours is left
- * alone: rejects `failed_precondition`. Resolves whether it is new.
+ * Makes the object as declared. Fields that others have changed are put back, fields that we declared earlier
+ * and no longer declare are removed, and fields that only others set stay. Rejects `failed_precondition` for
+ * an object of that name that is not ours. Resolves whether it is new.
  */
 export async function applyOurs(
   client: KubernetesClient,

@@ -18,9 +18,8 @@ const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, status: 3 } as const;
 const PING_MS = 30_000;
 
 /**
- * Runs a program in a container, and is its standard input and output, over one WebSocket. What it says on
- * standard error, or the kubelet instead of it, becomes the message with which the stream fails when the
- * program ends unasked.
+ * Runs a program in a container over one WebSocket; the stream is its standard input and output. Its standard
+ * error, or what the kubelet writes there, becomes the message of the failure when the program ends unasked.
  */
 export async function execStream(client: KubernetesClient, options: ExecStreamOptions): Promise<Duplex> {
   const { namespace, pod, container, argv, action, signal } = options;
@@ -35,7 +34,7 @@ export async function execStream(client: KubernetesClient, options: ExecStreamOp
 function overSocket(socket: WebSocket, action: string): Duplex {
   let answered = true;
   const pinging = setInterval(() => {
-    // A connection whose other end is gone without a word would otherwise stay for hours.
+    // Without pings a connection whose other end has gone would stay open for hours.
     if (!answered) return socket.terminate();
     answered = false;
     socket.ping();

@@ -20,7 +20,7 @@ const CODES: Record<number, ErrorCode> = {
 };
 
 /** What refused a pod, by its message; the API server's status is 403 for all of them. */
-const SAYINGS: [pattern: RegExp, code: ErrorCode, reason: string, hint: string][] = [
+const WORDED_FAILURES: [pattern: RegExp, code: ErrorCode, reason: string, hint: string][] = [
   [
     /exceeded quota/i,
     'resource_exhausted',
@@ -63,7 +63,7 @@ const SAYINGS: [pattern: RegExp, code: ErrorCode, reason: string, hint: string][
 export function refusalOf(
   said: string,
 ): { code: ErrorCode; details: { reason: string }; hint: string } | undefined {
-  const found = SAYINGS.find(([pattern]) => pattern.test(said));
+  const found = WORDED_FAILURES.find(([pattern]) => pattern.test(said));
   return found && { code: found[1], details: { reason: found[2] }, hint: found[3] };
 }
 

@@ -18,10 +18,13 @@ const MAX_LINE_BYTES = 4 * 1024 * 1024;
 /** Far more than a kubelet sends at once. */
 const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 const TIMEOUT_MS = 60_000;
-/** An API server that is asked for more than it likes says so, and when to come back. */
+/** Attempts after an answer 429, which says when to try again, or after a patch that conflicted. */
 const MAX_RETRIES = 4;
 const MAX_RETRY_AFTER_MS = 5_000;
-/** A patch that says nothing of what it found may lose to many others, and is as right the next time. */
+/**
+ * A merge patch names no version, so it can conflict with many other changes and is still right when it is
+ * repeated.
+ */
 export const MERGE_PATCH = 'application/merge-patch+json';
 const OVERTAKEN_MS = 20;
 
@@ -32,7 +35,7 @@ export interface KubernetesCall {
   body?: object;
   /** Of the body. Default `application/json`. */
   type?: string;
-  /** The body names the version that it is for: a conflict is the answer. */
+  /** The body names the version that it changes: a conflict is not tried again. */
   exact?: boolean;
   signal?: AbortSignal;
 }
@@ -44,7 +47,7 @@ export interface KubernetesClient {
   readonly namespace: string | undefined;
   /** How many requests were made. */
   readonly requests: number;
-  /** What time it is for the cluster, by which it ends leases. */
+  /** The cluster's time, by which it ends leases. */
   now(): number;
   /** The decoded answer. Statuses in `allow` resolve as `undefined`. */
   json(method: string, path: string, call: KubernetesCall & { allow?: number[] }): Promise<unknown>;
@@ -107,7 +110,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
       throw fromKubernetes(new Error('it changes the protocol unasked'), call.action, where);
     }
     const said = Date.parse(answer.headers.date ?? '');
-    // It has whole seconds, so that less than that is no difference.
+    // The header has whole seconds, so a smaller difference means nothing.
     if (said > 0) aheadMs = Math.abs(said - Date.now()) < 2000 ? 0 : said - Date.now();
     return answer;
   }
@@ -149,7 +152,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
       });
       inBackground(read, reject);
     });
-    // A caller who gives up has the socket closed, which is then what it complains about.
+    // Aborting closes the socket, whose error is then about that.
     const failed = (error: Error) =>
       reject(fromKubernetes(call.signal?.aborted ? call.signal.reason : error, call.action, where));
     socket.on('error', failed);
@@ -218,7 +221,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
   };
 }
 
-/** The API server has more to do than it likes. */
+/** The API server answers that it has too many requests. */
 class Throttled extends Error {
   readonly afterMs: number;
 

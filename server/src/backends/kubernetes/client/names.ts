@@ -10,13 +10,12 @@ export const LABELS = {
   incarnation: 'cay.dev/incarnation',
   project: 'cay.dev/project',
   /**
-   * Of a Job that was made for a warm pool, and what its pod is made of. It stays when a sandbox gets the
-   * Job.
+   * On a Job that was made for a warm pool: the digest of its pod. It stays when a sandbox claims the Job.
    */
   pool: 'cay.dev/pool',
   /**
-   * Of a workload that is made beside a sandbox, or before it is one: whose it may become. It is no sandbox,
-   * and is not looked for as one, until it gets the label of that sandbox in place of this.
+   * On a workload that is made beside a sandbox or before there is one: the sandbox that it may become. Lists
+   * of sandboxes leave it out until the label `sandbox` replaces this one.
    */
   next: 'cay.dev/next',
   /** The data directory whose server makes it. */

@@ -39,7 +39,7 @@ export interface JobPool {
 }
 
 export interface JobPoolOptions {
-  /** How many spares there are to be. */
+  /** How many spares should run. */
   size: number;
   onError(error: unknown): void;
 }
@@ -84,7 +84,7 @@ export function jobPool(
   const isSpare = ({ metadata }: Job) => metadata.deletionTimestamp === undefined && !taken.has(metadata.uid);
   const isGood = (job: Job) =>
     isSpare(job) && job.metadata.labels?.[LABELS.pool] === kept?.digest && !whyOver(job);
-  /** In an order that all servers have, so that they agree on which are too many. */
+  /** In an order that is the same on all servers, so that they agree which ones are too many. */
   const all = () =>
     [...(spares?.objects.values() ?? [])].toSorted((one, other) =>
       one.metadata.uid.localeCompare(other.metadata.uid),

@@ -10,7 +10,7 @@ export interface BridgeStreamOptions {
   /** Completes "Cannot …". */
   action: string;
   signal?: AbortSignal;
-  /** The guest is to hear of it only when a first byte is written, which is not part of what it hears. */
+  /** Connects to the guest only when the first byte is written. That byte is not sent to the guest. */
   later?: boolean;
 }
 

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /**
- * How long the first attempts wait for a sign of the cluster, one after the other. There are no more than
- * these without one.
+ * Waits before the first attempts, one after the other, until the cluster says that the container runs. There
+ * are no further attempts before that.
  */
 const UNASKED_MS = [200, 300, 600];
 

@@ -24,9 +24,9 @@ export interface Live {
   readonly guest: Guest;
   readonly memoryLimitBytes: number | null;
   readonly diskLimitBytes: number | null;
-  /** What the sandbox has used of the processor, of what its guest reads at a moment. */
+  /** The processor time that the sandbox has used, from what its guest has read at a moment. */
   cpuUsageMs(readMs: number, atMs: number): number;
-  /** The most that was read: counters only grow. */
+  /** The highest number that was read: counters only grow. */
   oomKills: number;
 }
 
@@ -45,7 +45,7 @@ export interface GuestLinks {
   get(id: SandboxId): Live | undefined;
   /** The link to the guest of a running pod, dialled if there is none to this incarnation yet. */
   open(options: OpenOptions): Live;
-  /** The same to a pod beside the one of the sandbox; nobody else finds it. */
+  /** The same to a pod that is made beside the one of the sandbox. Other calls do not get it. */
   openBeside(options: OpenOptions): Live;
   /** Closes such a link. */
   dismiss(live: Live, reason: string): void;
@@ -58,7 +58,7 @@ export interface GuestLinks {
 export interface GuestLinksOptions {
   client: KubernetesClient;
   namespace: string;
-  /** Why there is no use in dialling a guest again; `undefined` if there may be. */
+  /** Why a guest will never answer again; `undefined` if it may. */
   whyGone(id: SandboxId, incarnation: number): Promise<string | undefined>;
   /** Streams that are open already. */
   spares: Pick<SpareStreams, 'take'>;
@@ -80,7 +80,7 @@ export function guestLinks({
   const live = new Map<SandboxId, Live>();
   const beside = new Set<Live>();
   /**
-   * What keeps one guest from being reached directly keeps others as well: it is reported once, until one was
+   * Guests are not reached directly for the same reason, so a failure is reported once, until one was
    * reached.
    */
   let isReported = false;
@@ -127,7 +127,7 @@ export function guestLinks({
       ...waysTo(id, pod, () => starting?.()),
       sandbox: id,
       egress: egress && { egress, sandbox: () => id },
-      // Who opened one beside the sandbox's knows whether it is still needed.
+      // The caller that opened a link to a pod beside the sandbox knows whether it is still needed.
       whyGone: async () => (starting || beside.has(made) ? undefined : whyGone(id, incarnation)),
     });
     link.ready().then(

@@ -1,6 +1,6 @@
 /**
- * Streams to the guests of unclaimed pods, opened before they are needed: an
- * exec takes longer than all else about being given such a pod.
+ * Streams to the guests of unclaimed pods, opened before they are needed: opening an exec is the slowest part
+ * of claiming a pod.
  */
 import type { Duplex } from 'node:stream';
 import type { Pod } from '../client/objects.ts';
@@ -21,10 +21,10 @@ const MAX_STREAMS = 64;
 /** How long after the end of a stream the next one is opened. */
 const AGAIN_MS = 5_000;
 
-/** What a bridge that was made ahead waits for. */
+/** The byte that a bridge which was started in advance waits for. */
 const WAKE = Buffer.of(0);
 
-/** `open` makes a stream of which the guest hears when its first byte is written. */
+/** `open` makes a stream that connects to the guest when its first byte is written. */
 export function spareStreams(open: (pod: Pod) => Promise<Duplex>): SpareStreams {
   /** By the uid of the pod; without a stream while it is being opened, and for a while after it has ended. */
   const spares = new Map<string, { stream?: Duplex }>();

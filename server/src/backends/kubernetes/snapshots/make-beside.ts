@@ -1,7 +1,7 @@
 /**
- * A workload with the files of a snapshot, made beside a sandbox or before there is one. It is nobody's until
- * it is adopted, by one change of its labels: what fails before leaves the sandbox as it was, and what a
- * killed server has left is swept.
+ * Makes a workload with the files of a snapshot, beside a sandbox or before there is one. It belongs to no
+ * sandbox until it is adopted by one change of its labels. A failure before that leaves the sandbox as it
+ * was, and the sweep removes the workloads of a killed server.
  */
 import { randomBytes } from 'node:crypto';
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
@@ -40,20 +40,23 @@ export interface BesideWanted extends CallScope {
   from: StoredSnapshot;
 }
 
-/** Its guest answers, its files are there, and nothing else runs in it. */
-export interface Besides {
+/**
+ * A workload beside the sandbox. Its guest answers, it has the files of the snapshot, and no other process
+ * runs in it.
+ */
+export interface WorkloadBeside {
   readonly workload: Workload;
   readonly live: Live;
-  /** It is the sandbox from now on. Rejects if it could not become that; it is taken away then. */
+  /** Makes it the workload of the sandbox. Rejects if that fails, and removes it then. */
   adopt(mark: Mark, options?: CallScope & { onAdopted?(): void }): Promise<Observation>;
-  /** Takes it away, unless it was adopted. */
+  /** Removes it, unless it was adopted. */
   undo(reason: string): Promise<void>;
 }
 
 /** How often in the time of a lease it is renewed. */
 const RENEWALS = 4;
 
-export async function makeBeside(context: TravelContext, wanted: BesideWanted): Promise<Besides> {
+export async function makeBeside(context: TravelContext, wanted: BesideWanted): Promise<WorkloadBeside> {
   const { links, namespace, settings, underWay, workloads } = context;
   const { id, spec, runtime, incarnation, from, project, signal } = wanted;
   const name = `${objectName(id)}-${randomBytes(4).toString('hex')}`;
@@ -132,7 +135,7 @@ export async function makeBeside(context: TravelContext, wanted: BesideWanted): 
       links.hangUp(id, 'it was rolled back');
     }
     await faultPoint('kubernetes.beside.adopted');
-    // Later observations must not be older than this.
+    // The next observations must be at least as new as this one.
     const view = await context.looking();
     const isSeen = (found: { workload: Workload } | undefined) =>
       (found?.workload.metadata.uid === made.metadata.uid && statusOf(found.workload).mark === mark) ||
@@ -156,7 +159,7 @@ export async function makeBeside(context: TravelContext, wanted: BesideWanted): 
   }
 }
 
-/** Gives it the files, as far as it has the directories that they are in. */
+/** Unpacks the files into those of its directories that the pod has. */
 async function fill(
   { store }: TravelContext,
   { link }: Live,
