@@ -16,7 +16,7 @@ export interface SnapshottingPlatform {
 
 export interface PlannedMove {
   plan: MovePlan;
-  /** What it will be asked to be. */
+  /** Its spec on the other platform. */
   spec: SandboxSpec;
   source: SnapshottingPlatform;
   target: SnapshottingPlatform;
@@ -91,7 +91,7 @@ export function movePlanner({
       );
 
     const all = await records.snapshots.list({ sandbox: row.id, project: row.project });
-    // Those that are there already have stayed when it moved here.
+    // Snapshots that are on the other platform already have stayed there at an earlier move.
     const own = all.filter((each) => each.spec.platform !== to);
     const movable = await movableSnapshots(records, row, from);
     const goes = drop.includes('snapshots') ? [] : movable;

@@ -51,7 +51,7 @@ export interface BackedUp {
   version: string;
 }
 
-/** Resolves when the copies are made; they are kept in `scratch` until the stream was read or let go. */
+/** Resolves when the copies are made. They are in `scratch` until the stream was read or closed. */
 export async function backup(
   { records, version }: BackedUp,
   options: { scratch: string; signal?: AbortSignal; keyFile?: string | undefined },
@@ -81,15 +81,15 @@ export async function backup(
   }
 }
 
-/** Takes away what a server that was killed in the middle of a backup has left. */
+/** Removes what a server that was killed during a backup has left. */
 export async function sweepBackups(directory: string): Promise<void> {
   for (const name of await readdir(directory))
     if (name.startsWith(SCRATCH)) await rm(join(directory, name), { recursive: true, force: true });
 }
 
 /**
- * Unpacks a backup aside and looks at everything in it; at seals, if the key is in it or in the given
- * directory. Rejects `invalid_argument` if it is not whole.
+ * Unpacks a backup into a directory of its own and checks everything in it, the seals too if the key is in
+ * the backup or in the given directory. Rejects `invalid_argument` if it is not complete.
  */
 export async function verifyBackup(path: string, keyDirectory?: string): Promise<BackupFacts> {
   const directory = await mkdtemp(join(tmpdir(), 'cay-backup-'));
@@ -121,7 +121,7 @@ export async function restoreBackup(path: string, directory: string): Promise<Ba
     await rm(join(aside, 'manifest.json'));
     const key = join(directory, KEY_FILE);
     if (!facts.withKey && existsSync(key)) await copyKey(key, join(aside, KEY_FILE));
-    // Nothing takes its place before it is known that it can be opened.
+    // The backup is moved into place after it was opened once.
     openInstallationKey(aside, process.env, directory);
     // Left empty, or with a lock alone, by a server that has not come far.
     await rm(directory, { recursive: true, force: true });

@@ -5,8 +5,8 @@ import type { ForkChildren } from '../snapshots/fork-children.ts';
 
 /**
  * Removes the children of forks that no caller can repeat. Call this before the sandboxes are recovered,
- * which would make the children. Resolves the forks to finish after that; those that another server is at are
- * left to it.
+ * which would make the children. Resolves the forks to finish after that. Forks that another server works on
+ * are left to that server.
  */
 export async function undoForks({
   backend,
@@ -30,7 +30,10 @@ export async function undoForks({
   }
   return repeatable;
 
-  /** Whether another server is at it: it holds the lease of the parent from before the capture to the end. */
+  /**
+   * Whether another server works on it: that server holds the lease of the parent from before the capture to
+   * the end.
+   */
   async function isUnderWay({ snapshot, children }: ForkRow): Promise<boolean> {
     const parent = (await snapshots.get(snapshot))?.sandbox;
     for (const id of parent === undefined ? children : [parent, ...children])

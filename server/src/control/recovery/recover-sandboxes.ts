@@ -75,7 +75,7 @@ export async function recoverSandboxes({
   const rows = await sandboxes.list({});
   const { placed, misplaced } = split(backend, found, rows);
   const unknown = new Map(placed.map((each) => [each.it.id, each]));
-  /** What another server is at, that server finishes. */
+  /** An operation of another server is finished by that server. */
   const report = (error: unknown) => void (isLeasedElsewhere(error) || onError(error));
 
   for (const row of rows) {

@@ -6,7 +6,7 @@ import { isAway } from '../../backends/backend.ts';
 import type { Core } from '../core.ts';
 import { volumesOn } from '../volumes/keeps-volumes.ts';
 
-/** Where several servers share the records, another one may be at it. */
+/** Where several servers share the records, another one may work on it. */
 const ABANDONED_MS = 60 * 60 * 1000;
 
 export async function recoverVolumes({

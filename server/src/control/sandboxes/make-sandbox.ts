@@ -24,7 +24,7 @@ export interface SandboxMaker {
   settled(): Promise<void>;
 }
 
-/** How long a row that is `creating` is looked at again for, while this server does not make it. */
+/** For so long a row in state `creating` is polled that another server makes. */
 const MADE_ELSEWHERE_MS = 5_000;
 const FIRST_LOOK_MS = 1;
 const LONGEST_LOOK_MS = 250;

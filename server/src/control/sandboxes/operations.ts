@@ -36,8 +36,8 @@ export interface Operations {
   enqueue<T>(id: string, task: () => Promise<T>, name?: string): Promise<T>;
   /**
    * In the transaction that inserts a sandbox, before its first operation is enqueued: a server that starts
-   * in between leaves the sandbox to this one. Resolves what lets go of it, to be called once after the
-   * commit.
+   * in between leaves the sandbox to this one. Resolves a function that releases it. Call that once, after
+   * the commit.
    */
   hold(tx: Transaction, id: string, name: string): Promise<() => Promise<void>>;
   /**

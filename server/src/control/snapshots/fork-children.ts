@@ -55,7 +55,7 @@ export function openForkChildren({
 }): ForkChildren {
   const { sandboxes, snapshots } = records;
   const underWay = new Map<ForkRow['id'], Promise<void>>();
-  /** What lets go of children that were recorded, for `make`. */
+  /** Functions that release children that were recorded. `make` calls them. */
   const holds = new Map<ForkRow['id'], (() => Promise<void>)[]>();
 
   async function admit({ project, spec }: SandboxRow, starts: boolean, tx: Transaction): Promise<void> {

@@ -16,7 +16,7 @@ export interface Collecting {
   now(): number;
 }
 
-/** A pull that nobody has gone on with for so long does not keep its layers any more. */
+/** For so long a pull that was interrupted keeps its layers. */
 const ABANDONED_MS = 24 * 3600_000;
 
 /** Whether a sandbox, a snapshot or a clone that waits for one uses the image. */
@@ -46,7 +46,7 @@ export async function collect(collecting: Collecting, maxBytes: number): Promise
     forget(index, digest);
     gone.push(digest);
   };
-  // Its projects have given it up.
+  // The projects that used it have given it up.
   for (const image of [...index.images.values()])
     if (image.users && Object.keys(image.users).length === 0 && isFree(image)) drop(image);
   while (bytesOf(index) > maxBytes) {
@@ -59,7 +59,8 @@ export async function collect(collecting: Collecting, maxBytes: number): Promise
     }
     if (Object.keys(image.users ?? {}).length === 0) drop(image);
   }
-  // What has gone from the index goes from the disk: a crash between both leaves trees that no record names.
+  // Trees are removed after their image has left the index: a crash in between leaves trees that no record
+  // names.
   await index.save();
   await sweepTrees(collecting);
   await sweepBlobs(collecting);
@@ -67,8 +68,9 @@ export async function collect(collecting: Collecting, maxBytes: number): Promise
 }
 
 /**
- * The image that goes next, and for whom: of nobody first, then of the project that has most above an equal
- * share, the longest unused first. A project that has no more than its share loses nothing.
+ * The image to remove next, and the project that gives it up. Images of no project come first, then those of
+ * the project that has most above an equal share, the longest unused first. A project at or below its share
+ * loses nothing.
  */
 function nextToGo(
   { images, treeBytes }: ImageIndex,

@@ -1,4 +1,7 @@
-/** The archive in a layer: decompressed by what it is, counted, and checked against its digest at its end. */
+/**
+ * The archive in a layer: decompressed by the format that it has, counted, and checked against its digest at
+ * its end.
+ */
 import { createHash } from 'node:crypto';
 import type { Transform } from 'node:stream';
 import { constants, createGunzip, createZstdDecompress } from 'node:zlib';

@@ -52,7 +52,7 @@ export function agentSandboxes(
   const isOurs = (object: KubernetesObject | undefined) =>
     object?.metadata.labels?.[LABELS.installation] === installation;
 
-  /** The Sandbox and the claim that there are of a sandbox. */
+  /** The Sandbox and the claim of one sandbox, as far as they exist. */
   async function look(
     id: SandboxId,
     signal?: AbortSignal,
@@ -192,7 +192,7 @@ export function agentSandboxes(
       const action = `remove sandbox "${id}"`;
       const { sandbox, claim } = await look(id, signal);
       const owner = claim?.metadata ?? (sandbox && claimOf(sandbox));
-      // One that took the place of another may be there beside it, until that is gone.
+      // A Sandbox that superseded another may exist beside it until that one is gone.
       const own = await listOf<Sandbox>(client, sandboxes, selectorOf(installation, id), action, signal);
       const free = own.filter((each) => !claimOf(each));
       const all = [

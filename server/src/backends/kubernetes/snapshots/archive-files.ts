@@ -16,7 +16,7 @@ type Open = () => AsyncIterable<Uint8Array>;
 export async function* readFrom(open: Open, path: string): AsyncIterable<Uint8Array> {
   const action = `read ${JSON.stringify(path.slice(0, 200))}`;
   let wanted = nameOf(path, action);
-  // A further name of a file leads to the first, which has the content.
+  // A hard link leads to its first name, which has the content.
   for (let turn = 0; turn < 2; turn++) {
     const reader = byteReader(open());
     let next: string | undefined;
@@ -45,7 +45,7 @@ export async function* readFrom(open: Open, path: string): AsyncIterable<Uint8Ar
   throw gone(action);
 }
 
-/** These paths and all below them. */
+/** These paths and everything below them. */
 export async function* tarFrom(open: Open, paths: readonly string[]): AsyncIterable<Uint8Array> {
   if (paths.length === 0 || paths.length > MOST_PATHS)
     throw new CayError(
@@ -61,8 +61,8 @@ export async function* tarFrom(open: Open, paths: readonly string[]): AsyncItera
 }
 
 /**
- * Looks whether all names are there. Of each file whose first name was not asked for and a further one was,
- * the first of these.
+ * Checks that all names exist. Of a file whose first name was not asked for, the first other name that was
+ * asked for is returned.
  */
 async function lookForLinks(
   open: Open,

@@ -9,7 +9,7 @@ import { GUEST_ANSWER_MS } from '../workloads/start-workload.ts';
 import { makeBeside } from './make-beside.ts';
 import type { TravelContext } from './travel-context.ts';
 
-/** A sandbox is nothing before its files are there: a crash before leaves it absent. */
+/** The workload belongs to no sandbox until it has the files: a crash before leaves the sandbox absent. */
 export async function clonePod(
   context: TravelContext,
   id: SandboxId,

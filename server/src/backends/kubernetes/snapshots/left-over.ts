@@ -3,9 +3,7 @@ import type { CallScope } from '../../backend.ts';
 import type { OrphanObject } from '../workloads/sweep.ts';
 import type { TravelContext } from './travel-context.ts';
 
-/**
- * Workloads that were made beside sandboxes and never became theirs, and those whose place others have taken.
- */
+/** Workloads that were made beside sandboxes and never adopted, and those that another one has superseded. */
 export async function leftBeside(
   { store, underWay, workloads }: TravelContext,
   scope: CallScope = {},
@@ -16,13 +14,13 @@ export async function leftBeside(
   );
 }
 
-/** Of sandboxes that there are no more. */
+/** Removes the specs of sandboxes that do not exist any more. */
 export async function forgetSpecs(
   { specs, workloads }: TravelContext,
   scope: CallScope & { dryRun?: boolean } = {},
 ): Promise<void> {
   if (scope.dryRun) return;
-  // Read before what needs them: one that is made meanwhile is not among these.
+  // Specs are listed before sandboxes: the spec of a sandbox that is made in between is not in the list.
   const known = await specs.ids();
   if (known.length === 0) return;
   const there = new Set((await workloads.list(scope)).map(({ id }) => id));

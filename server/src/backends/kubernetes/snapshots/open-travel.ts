@@ -21,7 +21,7 @@ export interface KeepOptions {
 export interface Travel {
   readonly snapshots: Snapshotting;
   readonly specs: SpecFiles;
-  /** What nothing needs, in the cluster; what is such on the disk is removed. */
+  /** Lists orphans in the cluster, and removes those on the disk. */
   leftOver(scope?: CallScope & { dryRun?: boolean }): Promise<OrphanObject[]>;
 }
 

@@ -1,6 +1,7 @@
 /**
- * Putting a sandbox back to a snapshot: another workload is made of it beside the old one, whose processes
- * are still while those of the new one begin. One change makes the new one the sandbox, and the old one goes.
+ * Puts a sandbox back to a snapshot. A workload is made of the snapshot beside the old one, whose processes
+ * stand still meanwhile. One change of labels makes the new workload that of the sandbox, and the old one is
+ * removed.
  */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../../lib/fault-point.ts';
@@ -57,10 +58,10 @@ export async function rollbackPod(
       if (isReady) await startMain(made.live.guest, spec, withDeadline(scope, GUEST_ANSWER_MS));
       const observed = await made.adopt(isReady ? 'ready' : 'stopped', {
         ...scope,
-        // Ends the processes of the old one for good; the answer is not awaited.
+        // Ends the processes of the old workload; the answer is not awaited.
         onAdopted: () => void links.get(id)?.link.current?.shutdown(0).catch(ignoreFailure),
       });
-      // What cannot be removed now is swept.
+      // A workload that cannot be removed now is removed by the sweep.
       await workloads.removeOne(old.workload).catch(ignoreFailure);
       return observed;
     } catch (error) {
@@ -71,7 +72,10 @@ export async function rollbackPod(
   });
 }
 
-/** A guest whose place a program has taken does not answer, and is what a rollback may be for. */
+/**
+ * Stops all processes of the sandbox. Undefined if the guest does not answer: a program may have taken its
+ * place, which a rollback can repair.
+ */
 async function holdStill(
   context: TravelContext,
   id: SandboxId,

@@ -35,7 +35,7 @@ export async function* exportArchive(
   }
 }
 
-/** Of a whole tree what lies in the directories that a pod of its spec can write. */
+/** Imports those parts of the tree that a pod of its spec can write. */
 export async function importArchive(
   { store, mostBytes }: ArchiveContext,
   snapshot: SnapshotId,
@@ -69,7 +69,7 @@ export async function importArchive(
   }
 }
 
-/** A working directory that no pod can have is where the image has it. */
+/** A working directory that no pod can have is left to the image. */
 function directoriesFor(spec: SandboxSpec): string[] {
   const usual = { ...spec, readOnlyRoot: false };
   try {
@@ -80,7 +80,7 @@ function directoriesFor(spec: SandboxSpec): string[] {
   }
 }
 
-/** Without holes; what is wrong with an archive is said in one way. */
+/** Expands sparse files. Every defect of the archive has the same code. */
 async function* plain(tree: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
   try {
     yield* expandSparse(tree);

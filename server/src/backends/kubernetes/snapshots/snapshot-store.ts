@@ -22,12 +22,12 @@ import { requireWanted } from '../../support/check.ts';
 import { openedSpec, sealedSpec } from '../../support/sealed-spec.ts';
 
 export interface StoredSnapshot extends SnapshotFacts {
-  /** What can be written in a pod of it, and what its tree has. */
+  /** The directories that a pod of its spec can write; the tree has their files. */
   directories: readonly string[];
 }
 
 export interface SnapshotStore {
-  /** Tells what the server of this directory makes in the cluster. */
+  /** The id of this data directory. Objects that its server makes in the cluster are labelled with it. */
   maker(): Promise<string>;
   list(): Promise<StoredSnapshot[]>;
   find(snapshot: SnapshotId): Promise<StoredSnapshot | undefined>;
@@ -53,7 +53,7 @@ const PART = '.part';
 const FACTS = '.json';
 const MAKER = 'maker';
 const MiB = 1024 * 1024;
-/** What stays free on the disk, which has the records as well. */
+/** Bytes that are left free on the disk, which has the records too. */
 const LEAST_FREE = 512 * MiB;
 const CHECK_EVERY = 32 * MiB;
 
@@ -97,7 +97,7 @@ export function snapshotStore({ dir, box, onError, leastFree = LEAST_FREE }: Sto
       if (!whole || name.endsWith(PART) || name.endsWith('.tmp')) {
         await rm(`${dir}/${name}`, { force: true });
       } else if (name === `${id}${FACTS}`) {
-        // One that cannot be read stays where it is, for those who can.
+        // A record that cannot be read stays in place: a server of another version may read it.
         const facts = await readFacts(id as SnapshotId).catch((error: unknown) => {
           onError(error);
           return undefined;

@@ -1,6 +1,7 @@
 /**
- * The specs of sandboxes, which the cluster is not told: their environment may have secrets in it. A rollback
- * starts a sandbox again, and a snapshot says what it was made from, so both read them here.
+ * The specs of sandboxes on the disk of the server. The cluster does not have them, because their environment
+ * may contain secrets. A rollback starts a sandbox again, and a snapshot has the spec that it was made from:
+ * both read it here.
  */
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { CayError, isId, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
@@ -10,14 +11,19 @@ import { openedSpec, sealedSpec } from '../../support/sealed-spec.ts';
 import { hashOf } from '../../support/spec-hash.ts';
 
 export interface SpecFiles {
-  /** Keeps the spec, unless it is known. What cannot be kept is reported: a sandbox runs without it. */
+  /**
+   * Keeps the spec, unless it is there already. A failure is reported and not thrown: a sandbox runs without
+   * it.
+   */
   keep(id: SandboxId, spec: SandboxSpec): Promise<void>;
   /** The spec with that hash. Rejects `failed_precondition` where it is not known. */
   read(id: SandboxId, hash: string | undefined): Promise<SandboxSpec>;
   remove(id: SandboxId): Promise<void>;
-  /** The same of a sandbox that there is not, unless one is just being made. */
+  /**
+   * Removes the spec of a sandbox that does not exist. A young one stays: its sandbox may be in the making.
+   */
   removeUnused(id: SandboxId): Promise<void>;
-  /** Of which sandboxes there are any. */
+  /** The sandboxes whose specs are here. */
   ids(): Promise<SandboxId[]>;
 }
 

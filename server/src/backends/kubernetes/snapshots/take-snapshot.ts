@@ -29,7 +29,7 @@ export const SNAPSHOT_FAULTS = ['kubernetes.snapshot.still', ...STORE_FAULTS] as
  */
 const RUNS_AGAIN_MS = 60_000;
 const LOOK_AGAIN_MS = 250;
-/** A program that took the guest's place may send a little, or nothing, for ever. */
+/** A program that took the place of the guest may send a little, or nothing, without an end. */
 const SILENT_MS = 60_000;
 export const COPY_MS = 3_600_000;
 
@@ -73,7 +73,7 @@ export async function takeSnapshot(
   } catch (error) {
     requireWanted(scope.signal);
     if (!isCayError(error, 'invalid_argument')) throw error;
-    // What a guest sends is not the caller's doing.
+    // A defect in what a guest sends is not the caller's fault.
     throw new CayError('unavailable', `Cannot ${action}: its guest sent no tree of files: ${error.message}`, {
       cause: error,
     });
@@ -100,9 +100,7 @@ async function ready(context: TravelContext, id: SandboxId, scope: CallScope): P
   return { guest, pod, async [Symbol.asyncDispose]() {} };
 }
 
-/**
- * The guest of a sandbox in which nothing runs. Where its pod is gone and its files are not, it gets another.
- */
+/** The guest of a sandbox in which no process runs. A sandbox that has files and no pod gets another pod. */
 async function resting(
   context: TravelContext,
   id: SandboxId,

@@ -1,4 +1,4 @@
-/** What of a tree as a tar archive is kept, and what a pod gets of it. */
+/** Which entries of a tree, as a tar archive, are kept, and which a pod gets. */
 import { CayError } from '@cay/sdk/protocol';
 import { ignoreFailure } from '../../../lib/in-background.ts';
 import { BLOCK, encodeHeader } from '../../../lib/tar/header.ts';
@@ -33,7 +33,7 @@ function parentsOf(directory: string): string[] {
   return parts.slice(1).map((_, at) => parts.slice(0, at + 1).join('/'));
 }
 
-/** What lies in these directories, and with `parents` what they lie in. */
+/** The entries below these directories, and with `parents` also the directories above them. */
 export async function* onlyIn(
   tree: AsyncIterable<Uint8Array>,
   directories: readonly string[],
@@ -60,7 +60,7 @@ function leadsOut({ name, target }: RawEntry): CayError {
   );
 }
 
-/** Rejects `deadline_exceeded` where nothing comes for so long. */
+/** Rejects `deadline_exceeded` if no bytes come for so long. */
 export async function* unlessSilent(
   tree: AsyncIterable<Uint8Array>,
   ms: number,
@@ -76,7 +76,7 @@ export async function* unlessSilent(
       yield next.value;
     }
   } finally {
-    // One that is silent is not waited for.
+    // A source that is silent is not waited for.
     void Promise.resolve(iterator.return?.()).catch(ignoreFailure);
   }
 }

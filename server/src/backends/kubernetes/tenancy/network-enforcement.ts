@@ -1,6 +1,6 @@
 /**
- * What is known of whether the cluster enforces its NetworkPolicies, tried in the background once the cluster
- * can be used.
+ * Whether the cluster enforces its NetworkPolicies. It is tried in the background once the cluster can be
+ * used.
  */
 import { CayError, type NetworkEnforcement } from '@cay/sdk/protocol';
 import { systemReason } from '@cay/sdk/system-error';
@@ -10,7 +10,7 @@ import type { Runtime } from '../runtimes.ts';
 const AGAIN_MS = 60_000;
 
 export interface NetworkEnforcing {
-  /** Tries it, once: what was seen is remembered. Begun is done. */
+  /** Tries it once, and remembers what was seen. Does nothing if it has begun. */
   begin(runtime: Runtime): void;
   readonly current: NetworkEnforcement;
   /**

@@ -96,14 +96,14 @@ export async function probeNetwork(options: ProbeOptions, runtime: Runtime): Pro
   }
 }
 
-/** It may have been made although the answer was lost. */
+/** It may exist although the answer was lost. */
 async function remove(client: KubernetesClient, path: string): Promise<void> {
   const call = {
     action: 'remove what the network was tried with',
     allow: [404, 409],
     body: { propagationPolicy: 'Background' },
   };
-  // What stays is ended by the cluster.
+  // The cluster ends what is left.
   await client.json('DELETE', path, { ...call, signal: AbortSignal.timeout(5_000) }).catch(() => {});
 }
 
@@ -171,7 +171,7 @@ async function reach(
   }
 }
 
-/** What no sandbox has any business with, as far as its address is known here. */
+/** Addresses that no sandbox needs, as far as they are known here. */
 async function targetsOf({ client, settings }: ProbeOptions): Promise<{ what: string; address: string }[]> {
   const { hostname, port, protocol } = new URL(client.where);
   const bare = hostname.replace(/^\[|\]$/g, '');

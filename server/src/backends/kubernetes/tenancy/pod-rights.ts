@@ -1,6 +1,6 @@
 import type { Right } from '../prerequisites.ts';
 
-/** What every backend whose sandboxes are pods does with them, besides what it makes them by. */
+/** The rights on pods that every backend on Kubernetes needs, beside those on its workloads. */
 export const POD_RIGHTS: Right[] = [
   {
     group: '',

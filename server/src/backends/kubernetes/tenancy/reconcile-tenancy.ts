@@ -13,10 +13,7 @@ const AGAIN_MS = 60_000;
 const USABLE_MS = 10_000;
 
 export interface TenancyReconciler {
-  /**
-   * Resolves when everything was as declared once. Rejects with the reason, and is tried again by
-   * the next call.
-   */
+  /** Resolves when all objects were once as declared. Rejects with the reason; the next call tries again. */
   ready(): Promise<void>;
   stop(): void;
 }
@@ -88,7 +85,7 @@ async function untilUsable(client: KubernetesClient, namespace: string, signal: 
       await sleep(50, undefined, { signal });
     }
   } catch (error) {
-    // Who may not look does without.
+    // An account that may not read them does without.
     if (!isCayError(error, 'permission_denied')) throw error;
   }
 }
@@ -101,7 +98,7 @@ async function untilBound(client: KubernetesClient, namespace: string, signal: A
   while (Date.now() < deadline && !(await isBound())) await sleep(50, undefined, { signal });
 }
 
-/** The keeping that the settings ask for, if any. */
+/** The reconciliation that the settings ask for, if any. */
 export function keepTenancy(
   client: KubernetesClient,
   { tenancy, installation }: KubernetesSettings & { installation: string },

@@ -1,4 +1,4 @@
-/** Refuses to start where nothing keeps the server's account to its own namespaces. */
+/** Refuses to start where nothing confines the server's account to its own namespaces. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { KubernetesClient } from '../client/kubernetes-client.ts';

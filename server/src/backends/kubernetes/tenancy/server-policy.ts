@@ -1,7 +1,7 @@
 /**
- * What keeps the server's account to its own namespaces where it may make some: rights over namespaces cannot
- * be given for those of a label, so the API server is made to refuse the others. Without it, an attacker who
- * takes over the server could give itself rights everywhere.
+ * Confines the server's account to its own namespaces where it may make some. Rights over namespaces cannot
+ * be given by label, so the API server is made to refuse all others. Without this an attacker who takes over
+ * the server could give itself rights everywhere.
  */
 import type { Declared } from '../client/apply.ts';
 import { LABELS } from '../client/names.ts';
@@ -43,12 +43,12 @@ export function serverPolicy(options: {
         ],
         validations: [
           {
-            // What it was counts as well: a label does not make a namespace ours.
+            // The labels that the namespace had before count as well: adding a label does not make it ours.
             expression: `request.kind.kind != 'Namespace' || ((oldObject == null || (${isOurs('oldObject')})) && (object == null || (${isOurs('object')})))`,
             message: 'the server of Cay may change no namespaces but its own',
           },
           {
-            // Else a pod could be made there that has the node.
+            // Otherwise a pod could be made there that controls its node.
             expression: `request.kind.kind != 'Namespace' || object == null || (${says('object', ENFORCE, 'restricted')})`,
             message: 'the server of Cay may have no namespace in which pods are not restricted',
           },

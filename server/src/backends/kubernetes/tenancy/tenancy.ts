@@ -124,7 +124,7 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
   };
   const metadata = { name: NAME, namespace, labels };
   const { diskBytes = DEFAULT_DISK_BYTES } = tenancy;
-  // What is written is always bounded: a node whose disk is full evicts all pods.
+  // Disk limits are always set: a node whose disk is full evicts all of its pods.
   const all = amounts(tenancy.cpu, tenancy.memory, tenancy.disk ?? String(tenancy.pods * diskBytes));
   const most = amounts(tenancy.maxCpu, tenancy.maxMemory, tenancy.maxDisk);
   return [
@@ -148,7 +148,7 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
         hard: {
           pods: String(tenancy.pods),
           ...Object.fromEntries(Object.entries(all).map(([name, amount]) => [`limits.${name}`, amount])),
-          // Nobody outside is to reach a sandbox but through us.
+          // Sandboxes are reached through the server alone.
           'services.loadbalancers': '0',
           'services.nodeports': '0',
         },
@@ -163,8 +163,8 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
           {
             type: 'Container',
             defaultRequest: { cpu: '50m', memory: '64Mi', [EPHEMERAL_STORAGE]: DISK_REQUEST },
-            // Under a bound of all, a pod without limits is refused: it may have what there is, and of the
-            // disk what is usual.
+            // Where the namespace has a bound, a pod without limits is refused. It gets the whole bound as
+            // its limit, and the default of the disk.
             default: { ...all, ...most, [EPHEMERAL_STORAGE]: String(diskBytes) },
             ...(Object.keys(most).length > 0 && { max: most }),
           },
@@ -175,7 +175,7 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
       apiVersion: 'networking.k8s.io/v1',
       kind: 'NetworkPolicy',
       metadata,
-      // An exec goes through the kubelet and not over the network of the pod.
+      // An exec goes through the kubelet and not over the network of pods.
       spec: {
         podSelector: {},
         policyTypes: ['Ingress', 'Egress'],

@@ -80,9 +80,7 @@ export async function awaitGuest(
   }
 }
 
-/**
- * Waits for a pod of the workload that satisfies `is`. Rejects with the reason once it cannot come to that.
- */
+/** Waits for a pod of the workload that satisfies `is`. Rejects with the reason once no pod of it can. */
 async function awaitPod(
   { client, namespace, workloads, looking }: WorkloadContext,
   made: Workload,
@@ -98,7 +96,7 @@ async function awaitPod(
   const startedAt = Date.now();
   const options = { action, withinMs: START_MS, everyMs: LOOK_AGAIN_MS, signal };
   const view = await looking();
-  /** What is beside a sandbox is in no view, but its pods are. */
+  /** A workload beside the sandbox is in no view, but its pods are. */
   async function lookBeside(): Promise<Found> {
     const workload = await workloads.reread(made, { signal });
     if (workload) return { workload, pods: podsOf(workload, view.pods()) };

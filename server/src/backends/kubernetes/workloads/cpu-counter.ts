@@ -1,9 +1,9 @@
-/** How long the processor may be used at once before a limit holds it back. */
+/** For so long processes may use more than their limit before they are throttled. */
 const PERIOD_MS = 100;
 
 /**
- * Makes what a guest reads of its processor time a count that only grows, and never by more than the limit
- * allows: gVisor takes the time in which the limit holds its processes back for time that they have used.
+ * Turns what a guest reads of its processor time into a counter that only grows, by no more than the limit
+ * allows: gVisor counts the time in which processes are throttled as time that they have used.
  */
 export function cpuCounter(cpus: number | null): (readMs: number, atMs: number) => number {
   let count = 0;

@@ -1,6 +1,4 @@
-/**
- * What the cluster's events say about an object that does not come to life, where its status says nothing.
- */
+/** What the cluster's events say about an object that does not start, where its status says nothing. */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { refusalOf } from '../client/from-kubernetes.ts';
 import type { KubernetesClient } from '../client/kubernetes-client.ts';

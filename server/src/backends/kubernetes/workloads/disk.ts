@@ -6,12 +6,13 @@ import { UnitError } from '../../../lib/units.ts';
 
 const GiB = 1024 ** 3;
 /**
- * The limit of a sandbox that has none of its own. No pod is without one: it would fill the disk of its node.
+ * The disk limit of a sandbox that asks for none. Every pod has a limit: without one it could fill the disk
+ * of its node.
  */
 export const DEFAULT_DISK_BYTES = 10 * GiB;
 /**
- * What the scheduler sets aside of the node's disk for each container. Without a request that would be the
- * whole limit.
+ * The request for ephemeral storage of each container. Without it the scheduler would reserve the whole
+ * limit.
  */
 export const DISK_REQUEST = '64Mi';
 export const DISK_REQUEST_BYTES = 64 * 1024 * 1024;

@@ -16,7 +16,7 @@ export async function endWorkload(
   if (!(await workloads.remove(id, call))) return;
   await faultPoint('kubernetes.remove.asked');
   const options = { action: `remove sandbox "${id}"`, withinMs: REMOVE_MS, everyMs: LOOK_AGAIN_MS };
-  // The watch may never have seen what was short-lived, and is seen to be past it otherwise: nothing old is
-  // told after this.
+  // The watch may never have reported a short-lived object, so the API server is asked too. After this the
+  // view reports no older state.
   await view.until(id, async (found) => (found || (await workloads.exists(id)) ? undefined : true), options);
 }

@@ -4,7 +4,7 @@ import { hashOf } from '../../support/spec-hash.ts';
 import { ANNOTATIONS } from '../client/names.ts';
 import type { Found, Workloads } from './workload.ts';
 
-/** The workload that there is of a sandbox. Rejects `already_exists` for one of another spec. */
+/** The workload of a sandbox, if there is one. Rejects `already_exists` for one of another spec. */
 export async function findOfSpec(
   workloads: Workloads,
   id: SandboxId,

@@ -21,7 +21,7 @@ export interface WorkloadContextOptions extends Place {
   changes: ObservationFeed;
   closing: AbortSignal;
   onError(error: unknown): void;
-  /** The view has everything that there is. */
+  /** Called when the view has every object of the first list. */
   onLooking(view: WorkloadView): void;
 }
 

@@ -7,7 +7,7 @@ const HOW_FROZEN =
   'the guest stops all processes with SIGSTOP: they keep their memory, and Kubernetes goes on counting the pod as one that runs';
 
 export interface PodAbilities {
-  /** The guest does what Kubernetes cannot. */
+  /** Whether the guest freezes processes. Kubernetes cannot. */
   freezes?: boolean;
   /** The files of a sandbox outlive its pod. */
   suspends?: boolean;

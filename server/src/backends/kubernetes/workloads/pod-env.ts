@@ -15,7 +15,8 @@ export function guestWithPodEnv({ guest, ready }: Pick<GuestLink, 'guest' | 'rea
   let env: Promise<Record<string, string>> | undefined;
   const known = () =>
     (env ??= read(ready).catch((error: unknown) => {
-      // Asked again with the next command: this one does without. A guest of an earlier version is not.
+      // If the guest does not answer, this command runs without, and the next one asks again. A guest of an
+      // earlier version is not asked again.
       if (!isCayError(error, 'unsupported')) env = undefined;
       return {};
     }));
@@ -28,6 +29,6 @@ export function guestWithPodEnv({ guest, ready }: Pick<GuestLink, 'guest' | 'rea
 
 async function read(ready: GuestLink['ready']): Promise<Record<string, string>> {
   const lines = await (await ready({ timeoutMs: ASK_MS })).environment(withDeadline({}, ASK_MS));
-  // What the cluster puts there for its own clients is none of the image's.
+  // Variables that the cluster adds for its own clients do not belong to the image.
   return imageEnvOf(lines.filter((line) => !line.startsWith('KUBERNETES_')));
 }

@@ -76,7 +76,7 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
   return {
     ...(runtime.name !== DEFAULT_RUNTIME && { runtimeClassName: runtime.name }),
     ...(id !== undefined && { hostname: id.replace('_', '-') }),
-    // The kubelet starts the container again where the pod is, so that a guest that crashes costs no files.
+    // The kubelet starts the container again in the same pod, so a guest that crashes loses no files.
     restartPolicy: 'OnFailure',
     automountServiceAccountToken: false,
     enableServiceLinks: false,
@@ -199,7 +199,7 @@ function resources(
       ...(memoryBytes !== null && { memory: String(memoryBytes) }),
       [EPHEMERAL_STORAGE]: String(diskBytes),
     },
-    // What is set aside may not be more than what is allowed.
+    // A request may not be larger than its limit.
     requests: {
       cpu: millicores(Math.min(requests.cpus, cpus ?? Infinity)),
       memory: String(Math.min(requests.memoryBytes, memoryBytes ?? Infinity)),

@@ -80,13 +80,12 @@ export function isRunning(pod: Pod): boolean {
 }
 
 /**
- * Whether the container of the sandbox is the next thing that the node starts, or runs already and the node
- * has yet to tell.
+ * Whether the node starts the container of the sandbox next, or runs it already and has not reported that.
  */
 export function isAboutToRun(pod: Pod): boolean {
   const { metadata, status } = pod;
   const initial = status?.initContainerStatuses ?? [];
-  // One that has run before may have yet to end in the eyes of its node.
+  // After a restart the node may not have reported the end of the earlier container yet.
   if (metadata.deletionTimestamp !== undefined || (containerOf(pod)?.restartCount ?? 0) > 0) return false;
   return initial.length > 0 && initial.every(({ state }) => state?.terminated?.exitCode === 0);
 }
@@ -102,8 +101,8 @@ const OVER_DISK =
 const EXITS_WHEN_TOLD = [0, 143];
 
 /**
- * Why a sandbox that ran in this pod, whose container had then been started again `restarts` times, does so
- * no longer.
+ * Why a sandbox does not run in this pod any more. Its container had been started again `restarts` times when
+ * the sandbox began to run.
  */
 export function failureOf(pod: Pod, restarts: number): Failure | undefined {
   const { phase, reason, message } = pod.status ?? {};
@@ -137,8 +136,8 @@ export function failureOf(pod: Pod, restarts: number): Failure | undefined {
     return { reason: 'removed_outside', message: 'Its pod is removed from outside' };
   const container = containerOf(pod);
   if (container?.state?.running && container.restartCount <= restarts) {
-    // Of a node that does not answer any more the cluster only takes it back that its pods are ready: what
-    // their containers last were stays.
+    // When a node stops answering the cluster only marks its pods as not ready: the last states of their
+    // containers stay.
     const statusOf = (name: string) => pod.status?.conditions?.find(({ type }) => type === name)?.status;
     const isUnknown = statusOf('Ready') === 'False' && statusOf('ContainersReady') === 'True';
     return isUnknown ? { reason: 'removed_outside', message: 'Its node does not answer' } : undefined;

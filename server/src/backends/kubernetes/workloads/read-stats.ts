@@ -7,7 +7,7 @@ import type { WorkloadContext } from './workload-context.ts';
 
 const LINK_MS = 5_000;
 
-/** What the guest reads of its pod. The cluster has no counters of disk and network for one. */
+/** What the guest reads in its pod. The cluster has no counters of disk and network for a single pod. */
 export async function readStats(
   context: WorkloadContext,
   id: SandboxId,

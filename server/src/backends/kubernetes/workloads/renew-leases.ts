@@ -3,11 +3,11 @@ import type { WorkloadContext } from './workload-context.ts';
 import type { WorkloadView } from './workload-view.ts';
 import { inBackground } from '../../../lib/in-background.ts';
 
-/** How often in the time of a lease it is looked at. */
+/** How many times in the length of a lease the deadlines are checked. */
 const LOOKS = 4;
 
 export interface LeaseRenewal {
-  /** At once, and then again and again. Started is done. */
+  /** Starts renewing, at once and then at every interval. Does nothing if it has started. */
   start(view: WorkloadView): void;
   stop(): void;
 }
@@ -16,7 +16,7 @@ export interface LeaseRenewal {
 export function leaseRenewal(
   { workloads, settings: { leaseSeconds } }: Pick<WorkloadContext, 'workloads' | 'settings'>,
   onError: (error: unknown) => void,
-  /** What else has a lease of that length. */
+  /** Further renewals of leases of that length. */
   renewOthers: () => Promise<void> = async () => {},
 ): LeaseRenewal {
   let timer: NodeJS.Timeout | undefined;

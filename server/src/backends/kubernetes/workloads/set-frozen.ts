@@ -13,8 +13,8 @@ const LOOK_AGAIN_MS = 1_000;
 const UNDO_MS = 3_000;
 
 /**
- * Recorded before processes stop and after they run again, so that the server after a crash finds one to be
- * thawed, and none that is forgotten.
+ * Recorded before processes stop and after they run again: the next server then finds every sandbox that it
+ * has to thaw.
  */
 export async function setFrozen(
   context: WorkloadContext,
@@ -44,7 +44,7 @@ export async function setFrozen(
     await guest.thaw(withDeadline(call, GUEST_ANSWER_MS));
     await note(false);
   }
-  // Later observations must not be older than this.
+  // The next observations must be at least as new as this one.
   const seen = (await looking()).until(
     id,
     (now) => (now && (statusOf(now.workload).frozen ?? false) === frozen) || undefined,

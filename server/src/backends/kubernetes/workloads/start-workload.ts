@@ -117,7 +117,7 @@ async function finish(context: WorkloadContext, made: Workload, wanted: GuestWan
   if (claimed) await claimed.takeOver(status, call);
   else await workloads.note(found.workload, status, call);
   await faultPoint('kubernetes.start.recorded');
-  // Later observations must not be older than this.
+  // The next observations must be at least as new as this one.
   await (
     await looking()
   ).until(id, (seen) => (seen && statusOf(seen.workload).mark === 'ready') || undefined, {
@@ -125,7 +125,7 @@ async function finish(context: WorkloadContext, made: Workload, wanted: GuestWan
     withinMs: ANSWER_MS,
     everyMs: LOOK_AGAIN_MS,
   });
-  // Not awaited: renewing the lease repeats it.
+  // Not awaited: if it fails, the renewal of leases repeats it.
   claimed?.settled(status).catch(() => {});
   return { id, phase: 'ready', incarnation, uid: found.workload.metadata.uid, runtime: runtime.name };
 }

@@ -53,12 +53,12 @@ export async function stopWorkload(
     for (let attempt = 1; ; attempt++) {
       try {
         const guest = await link.ready({ ...call, timeoutMs: STOP_SLACK_MS });
-        // The pod goes on where the files are in it.
+        // The pod stays if it has the files.
         await guest.shutdown(graceMs, { again: !keepsFiles });
         break;
       } catch (error) {
         if (!isAway(error)) throw error;
-        // One that has ended meanwhile has no processes either; and the cluster ends a pod that keeps no
+        // A container that has ended by now has no processes either, and the cluster ends pods that keep no
         // files.
         const later = keepsFiles ? undefined : await find();
         if (keepsFiles || (later && observationOf(id, later, workloads).phase === 'failed')) break;

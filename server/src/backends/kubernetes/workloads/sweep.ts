@@ -1,9 +1,7 @@
 /**
- * Finds objects of this installation that nothing keeps, and takes them away.
- *
- * Labels are the proof that a thing is ours; nothing else is ever looked at. Whatever has an owner that is
- * there is its owner's, and so is what has an owner of a kind that we do not make. Sandboxes are left alone:
- * whether a sandbox is an orphan only the control plane knows.
+ * Finds orphans of this installation in the cluster and removes them. Only objects with its labels are looked
+ * at. An object whose owner exists belongs to that owner, and so does one whose owner is of a kind that we do
+ * not make. Sandboxes are left alone: only the control plane knows whether a sandbox is an orphan.
  */
 import { isCayError } from '@cay/sdk/protocol';
 import type { CallScope, Orphan } from '../../backend.ts';
@@ -12,7 +10,7 @@ import { LABELS, MANAGER } from '../client/names.ts';
 import type { KubernetesObject, List, Metadata } from '../client/objects.ts';
 import type { Workloads } from './workload.ts';
 
-/** An object without a sandbox. */
+/** An object that no sandbox needs. */
 export interface OrphanObject extends Orphan {
   path: string;
   uid: string;
@@ -23,14 +21,14 @@ export interface SweepContext {
   namespace: string;
   installation: string;
   workloads: Pick<Workloads, 'list'>;
-  /** Objects that only this kind of backend makes, and that are not needed any more. */
+  /** Objects that only this kind of backend makes and that nothing needs any more. */
   others?(): Promise<OrphanObject[]>;
   onError(error: unknown): void;
 }
 
-/** What belongs to a workload, by resource, and what it is called when it is left over. */
+/** The objects that belong to a workload, by resource, with the kind that is reported for an orphan. */
 const KEPT: Record<string, Orphan['kind']> = { pods: 'pod', persistentvolumeclaims: 'volume_claim' };
-/** What keeps them, by resource. */
+/** The resources of their owners. */
 const KEEPERS: Record<string, string> = { Job: 'jobs', Sandbox: 'sandboxes' };
 
 export async function sweep(
@@ -83,7 +81,7 @@ async function unkept(
       candidates.push({ kind, name, uid, path: `${path}/${name}`, owners });
     }
   }
-  // Read after what they keep: nothing is kept by what is made later.
+  // Owners are read after the objects: an owner that is made later owns none of these.
   const known = new Map(
     (await workloads.list({ signal })).map(({ workload }) => [workload.metadata.uid, true]),
   );

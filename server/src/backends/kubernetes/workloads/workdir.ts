@@ -1,6 +1,6 @@
 /**
- * Which directory of a pod can be that of its commands: one that is not there already is a volume that can be
- * written.
+ * Which directory of a pod can be the working directory of commands. One that the image does not have becomes
+ * a writable volume.
  */
 import { posix } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';

@@ -18,7 +18,7 @@ export interface WorkloadContext {
   links: GuestLinks;
   /** Aborted when the backend closes: work under way stops as it is, and the next server continues it. */
   closing: AbortSignal;
-  /** What nobody waits for has failed. */
+  /** Reports an error that no caller waits for. */
   onError(error: unknown): void;
   /** The view, up to date from the first use on. */
   looking(): Promise<WorkloadView>;

@@ -44,8 +44,7 @@ export function observationOf(
     return failure
       ? { ...seen, phase: 'failed', ...failure }
       : { ...seen, phase: 'ready', ...(frozen && { frozen }), ...placeOf(pod) };
-  // A guest that was started again meanwhile has no processes either way; only a pod that ends takes the
-  // files along.
+  // A guest that was started again has no processes either way. The files are lost only with the pod.
   const ended = failure?.reason === 'removed_outside' || failure?.reason === 'disk_full';
   return ended ? { ...seen, phase: 'failed', ...failure } : { ...seen, phase: 'stopped' };
 }

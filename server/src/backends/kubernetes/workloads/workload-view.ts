@@ -10,7 +10,7 @@ import type { Pod } from '../client/objects.ts';
 import { isOwnedBy, newestOf, podsOf, type Found, type Workload, type Workloads } from './workload.ts';
 
 export interface WorkloadView {
-  /** Resolves when everything that there is was seen. */
+  /** Resolves when every object of the first list was seen. */
   start(): Promise<void>;
   find(id: SandboxId): Found | undefined;
   ids(): SandboxId[];
@@ -125,7 +125,7 @@ export function workloadView(
       const wakers = waiting.get(id) ?? new Set();
       waiting.set(id, wakers);
       for (;;) {
-        // Armed before the look, so that a change during it is not slept over.
+        // Set before `look`, so that a change during it is not missed.
         const { promise, resolve } = Promise.withResolvers<void>();
         wakers.add(resolve);
         const timer = setTimeout(resolve, everyMs);

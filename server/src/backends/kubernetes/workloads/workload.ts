@@ -28,13 +28,13 @@ export interface WorkloadOptions extends PodOptions {
   beside?: Beside;
 }
 
-/** Of a workload that is not the sandbox's yet. */
+/** Of a workload that is not that of the sandbox yet. */
 export interface Beside {
   name: string;
   maker: string;
   /** The snapshot that its files come from. */
   parent: SnapshotId;
-  /** What that has files of, and what can therefore be written. */
+  /** The directories that have the files of that snapshot, and that can be written. */
   directories: readonly string[];
 }
 
