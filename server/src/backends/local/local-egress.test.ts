@@ -126,9 +126,9 @@ print("all")`;
       const reach = () => box.run('curl -sS -m 5 http://web.test/');
       expect((await reach()).stdout).toBe('hello web.test/');
       await backend.close();
-      backend = await world.open({}, (laid) => ({
-        ...laid,
-        resources: { ...laid.resources, egress: undefined },
+      backend = await world.open({}, (parts) => ({
+        ...parts,
+        resources: { ...parts.resources, egress: undefined },
       }));
       box = makeBox(box.id, await backend.connect(box.id), '/home/user');
       expect((await reach()).exitCode).toBe(6);

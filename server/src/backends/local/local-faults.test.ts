@@ -16,7 +16,7 @@ import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { openPolicy } from '../../policy/policy.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
-import { openPlatform, openLocal } from './open-local.ts';
+import { openLocalParts, openLocal } from './open-local.ts';
 import { failingSave } from './testing/failing-save.ts';
 
 const reason = whyNoLocal();
@@ -46,12 +46,12 @@ describe.skipIf(reason !== undefined)(
     });
 
     async function open(
-      change: (laid: Laid) => Laid = (laid) => laid,
+      change: (parts: LocalParts) => LocalParts = (parts) => parts,
       options: Partial<LocalOptions> = {},
     ): Promise<LocalBackend> {
-      const laid = change(await openPlatform({ dir, policy: options.policy }));
+      const parts = change(await openLocalParts({ dir, policy: options.policy }));
       const backend = await localBackend({
-        ...laid,
+        ...parts,
         runtime: 'runc',
         onError: (error) => errors.push(error),
         ...options,
@@ -64,7 +64,7 @@ describe.skipIf(reason !== undefined)(
 
     it('an instance of the pool does not leak when the disk is too full to record who has it', async () => {
       let full = false;
-      const backend = await open((laid) => ({ ...laid, records: failingSave(laid.records, () => full) }), {
+      const backend = await open((parts) => ({ ...parts, records: failingSave(parts.records, () => full) }), {
         poolSize: 1,
       });
       await backend.warm();
@@ -79,9 +79,9 @@ describe.skipIf(reason !== undefined)(
 
     it('a start that cannot be recorded as done is undone', async () => {
       let saves = 0;
-      const backend = await open((laid) => ({
-        ...laid,
-        records: failingSave(laid.records, () => ++saves === 2),
+      const backend = await open((parts) => ({
+        ...parts,
+        records: failingSave(parts.records, () => ++saves === 2),
       }));
       const id = newId('sbx');
       await expect(backend.ensure(id, spec)).rejects.toMatchObject({ code: 'resource_exhausted' });
@@ -92,7 +92,7 @@ describe.skipIf(reason !== undefined)(
 
     it('a sandbox can be removed when the disk is full', async () => {
       let full = false;
-      const backend = await open((laid) => ({ ...laid, records: failingSave(laid.records, () => full) }));
+      const backend = await open((parts) => ({ ...parts, records: failingSave(parts.records, () => full) }));
       const id = newId('sbx');
       await backend.ensure(id, spec);
       full = true;
@@ -108,16 +108,16 @@ describe.skipIf(reason !== undefined)(
         ...base,
         prepare: async (trees, ids) => ({ ...(await base.prepare(trees, ids)), binds: [] }),
       };
-      await open((laid) => ({ ...laid, templates: new Map([['base', bare]]) }), { poolSize: 1 });
+      await open((parts) => ({ ...parts, templates: new Map([['base', bare]]) }), { poolSize: 1 });
       await until('the pool has tried', () => errors.length > 0, 10_000);
       expect(await instances()).toEqual([]);
     });
 
     it('a template that was removed from outside is made again', async () => {
       let trees: Snapshotter | undefined;
-      const backend = await open((laid) => {
-        trees = laid.resources.trees;
-        return laid;
+      const backend = await open((parts) => {
+        trees = parts.resources.trees;
+        return parts;
       });
       const id = newId('sbx');
       await backend.ensure(id, small);
@@ -128,9 +128,9 @@ describe.skipIf(reason !== undefined)(
 
     it('stop() that failed halfway takes away the rest when it is repeated', async () => {
       let failing = true;
-      const backend = await open((laid) => ({
-        ...laid,
-        resources: withCgroup(laid.resources, (group) => ({
+      const backend = await open((parts) => ({
+        ...parts,
+        resources: withCgroup(parts.resources, (group) => ({
           ...group,
           async remove() {
             if (failing) throw new Error('busy');
@@ -168,15 +168,15 @@ describe.skipIf(reason !== undefined)(
 
     it('ensure() after remove() that failed halfway starts from nothing', async () => {
       let failing = true;
-      const backend = await open((laid) => ({
-        ...laid,
+      const backend = await open((parts) => ({
+        ...parts,
         resources: {
-          ...laid.resources,
+          ...parts.resources,
           trees: {
-            ...laid.resources.trees,
+            ...parts.resources.trees,
             async remove(name: string) {
               if (failing && name.startsWith('i-')) throw new Error('busy');
-              await laid.resources.trees.remove(name);
+              await parts.resources.trees.remove(name);
             },
           },
         },
@@ -192,15 +192,15 @@ describe.skipIf(reason !== undefined)(
     });
 
     it('resize() that fails halfway changes nothing', async () => {
-      const backend = await open((laid) => ({
-        ...laid,
+      const backend = await open((parts) => ({
+        ...parts,
         resources: {
-          ...laid.resources,
+          ...parts.resources,
           trees: {
-            ...laid.resources.trees,
+            ...parts.resources.trees,
             async setQuota(name: string, bytes: number | null) {
               if (bytes === 64 * 1024 ** 2) throw new Error('no quota');
-              await laid.resources.trees.setQuota(name, bytes);
+              await parts.resources.trees.setQuota(name, bytes);
             },
           },
         },
@@ -223,9 +223,9 @@ describe.skipIf(reason !== undefined)(
     });
 
     it('a guest that ends at once fails the start at once', async () => {
-      const backend = await open((laid) => ({
-        ...laid,
-        resources: { ...laid.resources, guestBinary: '/bin/false' },
+      const backend = await open((parts) => ({
+        ...parts,
+        resources: { ...parts.resources, guestBinary: '/bin/false' },
       }));
       await expect(backend.ensure(newId('sbx'), spec)).rejects.toMatchObject({ code: 'unavailable' });
       expect(await instances()).toEqual([]);
@@ -234,9 +234,9 @@ describe.skipIf(reason !== undefined)(
     it('a guest that hangs up all the time is looked at by one at a time', async () => {
       let looking = 0;
       let most = 0;
-      const backend = await open((laid) => ({
-        ...laid,
-        resources: withCgroup(laid.resources, (group) => ({
+      const backend = await open((parts) => ({
+        ...parts,
+        resources: withCgroup(parts.resources, (group) => ({
           ...group,
           async processes() {
             most = Math.max(most, ++looking);
@@ -293,8 +293,8 @@ describe.skipIf(reason !== undefined)(
         ...cgroup,
         processes: () => (blind ? Promise.reject(new Error('too many open files')) : cgroup.processes()),
       });
-      const second = await open(({ resources, ...laid }) => ({
-        ...laid,
+      const second = await open(({ resources, ...parts }) => ({
+        ...parts,
         resources: {
           ...resources,
           cgroups: { ...resources.cgroups, group: (name) => blinded(resources.cgroups.group(name)) },
@@ -419,7 +419,7 @@ async function dialAndHangUp(path: string): Promise<void> {
   await closed;
 }
 
-type Laid = Awaited<ReturnType<typeof openPlatform>>;
+type LocalParts = Awaited<ReturnType<typeof openLocalParts>>;
 
 async function cgroupsOf(installation: string): Promise<string[]> {
   const roots = [

@@ -16,7 +16,10 @@ describe.skipIf(reason !== undefined)(
     beforeEach(async () => {
       full = false;
       world = await localWorld({ runtime: 'runc' });
-      backend = await world.open({}, (laid) => ({ ...laid, records: failingSave(laid.records, () => full) }));
+      backend = await world.open({}, (parts) => ({
+        ...parts,
+        records: failingSave(parts.records, () => full),
+      }));
     });
     afterEach(async () => {
       full = false;

@@ -5,7 +5,7 @@ import type { SandboxId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import type { InstanceFacts } from '../../host/instances/instance.ts';
-import { localWorld, type Laid, type LocalWorld } from './testing/local-world.ts';
+import { localWorld, type LocalParts, type LocalWorld } from './testing/local-world.ts';
 
 const REGISTRY = '/run/cay/ids';
 const STORED = 1_879_048_192;
@@ -25,9 +25,9 @@ describe.skipIf(reason !== undefined)(
     });
 
     /** As on a disk without idmapped mounts, or before there were ranges. */
-    const together = (laid: Laid): Laid => ({
-      ...laid,
-      resources: { ...laid.resources, shift: async () => ({ works: false, reason: 'it is too old' }) },
+    const together = (parts: LocalParts): LocalParts => ({
+      ...parts,
+      resources: { ...parts.resources, shift: async () => ({ works: false, reason: 'it is too old' }) },
     });
 
     /** The first id of each instance that has a range. */

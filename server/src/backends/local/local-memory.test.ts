@@ -8,19 +8,19 @@ import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { GUEST_FILE } from '../../host/instances/kept-guest.ts';
 import { armFaultPoints } from '../../lib/fault-point.ts';
-import { localWorld, type Laid, type LocalWorld } from './testing/local-world.ts';
+import { localWorld, type LocalParts, type LocalWorld } from './testing/local-world.ts';
 
 const reason = whyNoLocal();
 
 /** As a server on another machine, or with another build of the runtime, would be. */
-function elsewhere(laid: Laid): Laid {
-  const runtimes = new Map(laid.resources.runtimes);
+function elsewhere(parts: LocalParts): LocalParts {
+  const runtimes = new Map(parts.resources.runtimes);
   const runsc = runtimes.get('runsc')!;
   runtimes.set('runsc', {
     ...runsc,
     checkpoints: { ...runsc.checkpoints!, compatibility: async () => 'another build' },
   });
-  return { ...laid, resources: { ...laid.resources, runtimes } };
+  return { ...parts, resources: { ...parts.resources, runtimes } };
 }
 
 describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: ${reason})` : ''}`, () => {
@@ -79,7 +79,10 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     world = await localWorld({ runtime: 'runsc' });
     const program = join(world.dir, 'program');
     const built = await readFile(guestBinary());
-    const use = (laid: Laid): Laid => ({ ...laid, resources: { ...laid.resources, guestBinary: program } });
+    const use = (parts: LocalParts): LocalParts => ({
+      ...parts,
+      resources: { ...parts.resources, guestBinary: program },
+    });
     const build = async (content: Buffer) => {
       await writeFile(`${program}.new`, content, { mode: 0o755 });
       await rename(`${program}.new`, program);
@@ -254,9 +257,9 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     await first.close();
     // A power loss takes what was not waited for.
     await writeFile(join(world.dir, 'instances', uid!, 'instance.json'), '');
-    const second = await world.open({}, (laid) => ({
-      ...laid,
-      resources: { ...laid.resources, bootId: 'another boot' },
+    const second = await world.open({}, (parts) => ({
+      ...parts,
+      resources: { ...parts.resources, bootId: 'another boot' },
     }));
     for (const one of [awake, torn])
       expect(await second.observe(one)).toMatchObject({ phase: 'failed', reason: 'host_restarted' });

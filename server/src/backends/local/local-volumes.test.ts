@@ -7,7 +7,7 @@ import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { isVolumeTree, VOLUME_FAULTS } from '../../host/volumes/open-volume-store.ts';
 import { armFaultPoints } from '../../lib/fault-point.ts';
 import { openPolicy } from '../../policy/policy.ts';
-import { localWorld, type Laid, type LocalWorld } from './testing/local-world.ts';
+import { localWorld, type LocalParts, type LocalWorld } from './testing/local-world.ts';
 
 const reason = whyNoLocal();
 const mount = (volume: VolumeId, path = '/data'): Mount => ({
@@ -30,11 +30,11 @@ describe.skipIf(reason !== undefined)(`local volumes${reason ? ` (skipped: ${rea
   const withMounts = (...mounts: Mount[]): SandboxSpec => ({ ...world.spec, mounts });
 
   it.each(VOLUME_FAULTS)('a server that dies at %s leaves a volume that is there or none', async (point) => {
-    let trees: Laid['resources']['trees'];
+    let trees: LocalParts['resources']['trees'];
     const open = () =>
-      world.open({}, (laid) => {
-        trees = laid.resources.trees;
-        return laid;
+      world.open({}, (parts) => {
+        trees = parts.resources.trees;
+        return parts;
       });
     let backend = await open();
     const volumes = () => backend.ability('volumes')!;
@@ -171,10 +171,10 @@ describe.skipIf(reason !== undefined)(`local volumes${reason ? ` (skipped: ${rea
     await backend.stop(box, { graceMs: 500 });
     const { tree } = await world.record(box);
     await backend.close();
-    let trees: Laid['resources']['trees'];
-    const again = await world.open({}, (laid) => {
-      trees = laid.resources.trees;
-      return laid;
+    let trees: LocalParts['resources']['trees'];
+    const again = await world.open({}, (parts) => {
+      trees = parts.resources.trees;
+      return parts;
     });
     const path = await trees!.path(tree);
     rmSync(join(path, 'home/user/deep'), { recursive: true });

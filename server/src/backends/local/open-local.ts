@@ -105,22 +105,22 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   await makePassable(options.dir);
   // Opening takes the sockets of what runs and sweeps what no record knows: never beside another server.
   const lock = lockDirectory(options.dir, LOCK);
-  let laid: Laid | undefined;
+  let parts: LocalParts | undefined;
   let releaseLauncher = () => {};
   try {
     raiseKernelLimits();
-    laid = await openPlatform(options);
-    if (options.protectServer) protect(laid.resources, options.onError);
+    parts = await openLocalParts(options);
+    if (options.protectServer) protect(parts.resources, options.onError);
     // Also where no buckets can be opened: mounts of an earlier server end here.
-    laid.resources.bucketMounts = await openBucketMounts({
+    parts.resources.bucketMounts = await openBucketMounts({
       dir: options.dir,
       directories: () => allBucketDirectories(options.dir),
       opening: options.buckets,
-      guestBinary: laid.resources.guestBinary,
+      guestBinary: parts.resources.guestBinary,
       onError: options.onError ?? (() => {}),
     });
-    const { bucketMounts } = laid.resources;
-    const { trees, guestBinary: binary } = laid.resources;
+    const { bucketMounts } = parts.resources;
+    const { trees, guestBinary: binary } = parts.resources;
     releaseLauncher = holdLauncher(binary, ['launch']);
     const imageStore = await openImageStore({
       dir: join(options.dir, IMAGE_STORE),
@@ -132,7 +132,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     return await localBackend({
       sweepEveryMs: SWEEP_EVERY_MS,
       ...options,
-      ...laid,
+      ...parts,
       imageStore,
       async onClosed(how) {
         await bucketMounts?.close();
@@ -145,8 +145,8 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     });
   } catch (error) {
     releaseLauncher();
-    await laid?.resources.bucketMounts?.close().catch(() => {});
-    await laid?.resources.trees.close().catch(() => {});
+    await parts?.resources.bucketMounts?.close().catch(() => {});
+    await parts?.resources.trees.close().catch(() => {});
     lock.release();
     throw error;
   }
@@ -159,23 +159,26 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
 export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Orphan[]> {
   const lock = lockDirectory(options.dir, LOCK);
   try {
-    const laid = await openPlatform(options);
+    const parts = await openLocalParts(options);
     try {
-      return await surveyOrphans(laid);
+      return await surveyOrphans(parts);
     } finally {
-      await laid.resources.trees.close();
+      await parts.resources.trees.close();
     }
   } finally {
     lock.release();
   }
 }
 
-type Laid = Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' | 'templates' | 'volumes'>;
+type LocalParts = Pick<
+  LocalOptions,
+  'resources' | 'records' | 'snapshots' | 'images' | 'templates' | 'volumes'
+>;
 
 /** The host's resources and the records of that directory. */
-export async function openPlatform(
+export async function openLocalParts(
   options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy' | 'runsc' | 'egress' | 'onError'>,
-): Promise<Laid> {
+): Promise<LocalParts> {
   const { dir, policy = DEFAULT_POLICY } = options;
   requireNamedRunsc(options.runsc);
   const installation = await installationName(dir);

@@ -7,7 +7,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { until } from '../../../../test/conformance/box.ts';
 import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import type { Orphan } from '../backend.ts';
-import { localWorld, type Laid, type LocalWorld } from './testing/local-world.ts';
+import { localWorld, type LocalParts, type LocalWorld } from './testing/local-world.ts';
 
 const reason = whyNoLocal();
 
@@ -16,7 +16,7 @@ describe.skipIf(reason !== undefined)(`sweeping${reason ? ` (skipped: ${reason})
   afterEach(() => world.destroy());
 
   /** One of each kind, as a server that was killed leaves them. */
-  async function litter({ resources, images, records }: Laid): Promise<Orphan[]> {
+  async function litter({ resources, images, records }: LocalParts): Promise<Orphan[]> {
     const name = (prefix: string, at: number) => `${prefix}-${'litter'.padEnd(19, 'x')}${at}`;
     await mkdir(join(world.dir, 'instances', name('i', 1)), { recursive: true });
     await resources.cgroups.group(name('i', 2)).create({ cpus: null, memoryBytes: null, pids: null });
@@ -38,10 +38,10 @@ describe.skipIf(reason !== undefined)(`sweeping${reason ? ` (skipped: ${reason})
 
   it('finds orphans of every kind, and removes them', async () => {
     world = await localWorld({ runtime: 'runc' });
-    let laid: Laid | undefined;
-    const backend = await world.open({}, (all) => (laid = all));
+    let parts: LocalParts | undefined;
+    const backend = await world.open({}, (all) => (parts = all));
     const id = await world.box(backend);
-    const left = await litter(laid!);
+    const left = await litter(parts!);
     const sorted = (orphans: Orphan[]) => orphans.toSorted((a, b) => (a.name < b.name ? -1 : 1));
     expect(sorted(await backend.sweep({ dryRun: true }))).toEqual(sorted(left));
     expect(sorted(await backend.sweep())).toEqual(sorted(left));
@@ -53,12 +53,12 @@ describe.skipIf(reason !== undefined)(`sweeping${reason ? ` (skipped: ${reason})
   it('happens by itself, and tells what it found', async () => {
     world = await localWorld({ runtime: 'runc' });
     const swept: Orphan[] = [];
-    let laid: Laid | undefined;
+    let parts: LocalParts | undefined;
     await world.open(
       { sweepEveryMs: 50, onSwept: (orphans) => swept.push(...orphans) },
-      (all) => (laid = all),
+      (all) => (parts = all),
     );
-    const left = await litter(laid!);
+    const left = await litter(parts!);
     await until('all of it was found', () => swept.length >= left.length);
     expect(new Set(swept.map(({ kind }) => kind))).toEqual(new Set(left.map(({ kind }) => kind)));
   });
@@ -74,15 +74,15 @@ describe.skipIf(reason !== undefined)(`sweeping${reason ? ` (skipped: ${reason})
 
   it('leaves a runtime alone that is just proving itself', async () => {
     world = await localWorld({ runtime: 'runc' });
-    let laid: Laid | undefined;
-    const backend = await world.open({}, (all) => (laid = all));
-    await laid!.resources.cgroups
+    let parts: LocalParts | undefined;
+    const backend = await world.open({}, (all) => (parts = all));
+    await parts!.resources.cgroups
       .group('probe-abcdefgh')
       .create({ cpus: null, memoryBytes: null, pids: null });
     expect(await backend.sweep()).toEqual([]);
     await backend.close();
     const swept = await world.open();
-    expect(await laid!.resources.cgroups.list()).toEqual([]);
+    expect(await parts!.resources.cgroups.list()).toEqual([]);
     expect(await swept.sweep()).toEqual([]);
   });
 

@@ -1,3 +1,20 @@
+/**
+ * A move puts a sandbox onto another platform of this server, with its id and its snapshots. `move-sandbox.ts`
+ * has the steps.
+ *
+ * *Terms.* The *plan* says what goes along. A *loss* is something that cannot: the caller has to allow each
+ * kind of loss (`drop`).
+ *
+ * *Who calls.* The REST API, once for each request.
+ *
+ * *Concurrency.* A move excludes every other operation of the sandbox. Calls of its guest wait at its gate.
+ *
+ * *Cost.* All snapshots of the sandbox are copied through this server. A dry run reads records alone.
+ *
+ *     const { plan } = await control.move(me, 'box', { platform: 'cluster', dryRun: true });
+ *     for (const { what, why } of plan.losses) show(what, why);
+ *     await control.move(me, 'box', { platform: 'cluster', drop: ['memory'] });
+ */
 import type { MoveSandbox, MovedSandbox } from '@cay/sdk/protocol';
 import type { Principal } from '../tenants/principal.ts';
 

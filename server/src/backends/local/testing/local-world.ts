@@ -6,7 +6,7 @@ import { newId, SandboxSpecSchema, type Limits, type SandboxId, type SandboxSpec
 import type { Egress } from '../../../egress/egress.ts';
 import { collect } from '../../../guest/collect.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from '../local.ts';
-import { openPlatform, openLocal } from '../open-local.ts';
+import { openLocalParts, openLocal } from '../open-local.ts';
 import type { SandboxRecord } from '../sandbox-record.ts';
 
 export interface LocalWorld {
@@ -14,7 +14,7 @@ export interface LocalWorld {
   readonly spec: SandboxSpec;
   /** What the backends had to say beside what they answered. */
   readonly errors: unknown[];
-  open(options?: Partial<LocalOptions>, change?: (laid: Laid) => Laid): Promise<LocalBackend>;
+  open(options?: Partial<LocalOptions>, change?: (parts: LocalParts) => LocalParts): Promise<LocalBackend>;
   /** Lets go of everything as a process that is killed would, whatever the backend is in the middle of. */
   abandon(backend: LocalBackend): Promise<void>;
   box(backend: LocalBackend, spec?: SandboxSpec): Promise<SandboxId>;
@@ -32,7 +32,7 @@ export interface LocalWorld {
   destroy(): Promise<void>;
 }
 
-export type Laid = Awaited<ReturnType<typeof openPlatform>>;
+export type LocalParts = Awaited<ReturnType<typeof openLocalParts>>;
 
 let counter = 0;
 
@@ -50,7 +50,7 @@ export async function localWorld({
   const opened = new Set<LocalBackend>();
   const errors: unknown[] = [];
   const spec = SandboxSpecSchema.parse({ runtime, ...(limits && { limits }) });
-  let trees: Laid['resources']['trees'] | undefined;
+  let trees: LocalParts['resources']['trees'] | undefined;
 
   async function groupFile(id: SandboxId, controller: string, file: string): Promise<string | undefined> {
     const { instance } = await world.record(id);
@@ -64,11 +64,11 @@ export async function localWorld({
     dir,
     spec,
     errors,
-    async open(options = {}, change = (laid) => laid) {
-      const laid = change(await openPlatform({ dir, policy: options.policy, egress }));
-      ({ trees } = laid.resources);
+    async open(options = {}, change = (parts) => parts) {
+      const parts = change(await openLocalParts({ dir, policy: options.policy, egress }));
+      ({ trees } = parts.resources);
       const backend = await localBackend({
-        ...laid,
+        ...parts,
         runtime,
         onError: (error) => errors.push(error),
         ...options,
