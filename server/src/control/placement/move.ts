@@ -1,6 +1,6 @@
 /**
- * A move puts a sandbox onto another platform of this server, with its id and its snapshots. `move-sandbox.ts`
- * has the steps.
+ * A move puts a sandbox onto another platform of this server, with its id and its snapshots. The steps are
+ * in `move-sandbox.ts`.
  *
  * *Terms.* The *plan* says what goes along. A *loss* is something that cannot: the caller has to allow each
  * kind of loss (`drop`).
@@ -9,7 +9,7 @@
  *
  * *Concurrency.* A move excludes every other operation of the sandbox. Calls of its guest wait at its gate.
  *
- * *Cost.* All snapshots of the sandbox are copied through this server. A dry run reads records alone.
+ * *Cost.* All snapshots of the sandbox are copied through this server. A dry run copies nothing.
  *
  *     const { plan } = await control.move(me, 'box', { platform: 'cluster', dryRun: true });
  *     for (const { what, why } of plan.losses) show(what, why);

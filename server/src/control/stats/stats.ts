@@ -1,8 +1,8 @@
 /**
  * What sandboxes have used. What one uses now is in `sandboxes/sandbox.ts`.
  *
- * *Terms.* A *reading* is what a sandbox uses at one moment. The *history* of a sandbox has its latest readings,
- * in a file of fixed size (`stat-rings.ts`) that the sampler fills (`stat-sampler.ts`).
+ * *Terms.* A *reading* is what a sandbox uses at one moment. The *history* of a sandbox has its latest
+ * readings, in a file of fixed size (`stat-rings.ts`) that the sampler fills (`stat-sampler.ts`).
  *
  * *Who calls.* The REST API and the E2B API, once for each request.
  *
