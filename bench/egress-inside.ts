@@ -2,8 +2,9 @@
  * What programs in sandboxes get of the network, beside the machine's own loopback, a Docker bridge, the
  * sandbox's own loopback and gVisor's own netstack: `node bench/egress-inside.ts runc runsc`. Needs root.
  *
- * MEGABYTES is how much each phase carries, PHASES which there are (down, up, tlsdown, tlsup, small), ROUNDS
- * how often all of it is done, and BRIDGES=no leaves out what is beside.
+ * MEGABYTES is how much each phase carries, PHASES which there are (down, up, tlsdown, tlsup, h1down, h1up,
+ * h2down, h2up, small; those of `h` are curl's, over terminated TLS), ROUNDS how often all of it is done, and
+ * BRIDGES=no leaves out what is beside.
  */
 import { execFile } from 'node:child_process';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
@@ -30,7 +31,7 @@ import {
 
 const run = promisify(execFile);
 const MEGABYTES = Number(process.env['MEGABYTES'] ?? 1024);
-const PHASES = (process.env['PHASES'] ?? 'down,up,tlsdown,tlsup,small').split(',');
+const PHASES = (process.env['PHASES'] ?? 'down,up,tlsdown,tlsup,h1down,h1up,h2down,h2up,small').split(',');
 const ROUNDS = Number(process.env['ROUNDS'] ?? 1);
 const TOGETHER = 1000;
 const GIGABYTES = (MEGABYTES * 1.048576) / 1000;
@@ -45,9 +46,7 @@ interface Measured {
 async function measure(what: string, client: Client, options: Measured = {}): Promise<void> {
   const { phases = PHASES, together = TOGETHER, sandbox } = options;
   const columns = [what.padEnd(26)];
-  for (const phase of ['down', 'up', 'tlsdown', 'tlsup'].filter(
-    (one) => PHASES.includes(one) && phases.includes(one),
-  )) {
+  for (const phase of PHASES.filter((one) => one !== 'small' && phases.includes(one))) {
     const before = process.cpuUsage();
     const used = await sandbox?.();
     const { rate, guest } = (await client(phase, together)) as Bulk;
@@ -100,9 +99,12 @@ async function measureCay(runtime: string): Promise<void> {
   const backend = await openLocal({ dir: join(dir, 'engine'), runtime, poolSize: 0, egress: world.egress });
   const id = newId('sbx');
   const plain = target.ports.slice(0, 3).map((port) => `${NAME}:${port}`);
-  // The condition makes the server terminate TLS on that port.
-  const inspected = { to: `${NAME}:${target.ports[3]}`, methods: ['GET', 'POST'] };
-  world.egress.policies.set(id, [{ allow: [...plain, inspected] }, 'public']);
+  // The condition makes the server terminate TLS on those ports.
+  const inspected = target.ports.slice(3).map((port) => ({
+    to: `${NAME}:${port}`,
+    methods: ['GET', 'POST', 'PUT'],
+  }));
+  world.egress.policies.set(id, [{ allow: [...plain, ...inspected] }, 'public']);
   const limits = { cpus: null, memoryBytes: 1024 ** 3, diskBytes: null };
   await backend.ensure(id, SandboxSpecSchema.parse({ runtime, limits }));
   const guest = await backend.connect(id);
@@ -118,7 +120,7 @@ async function measureCay(runtime: string): Promise<void> {
   await guest.files('user').write('/tmp/target.py', Buffer.from(TARGET));
   const own: Client = (phase, together) =>
     inside(
-      `python3 /tmp/target.py 127.0.0.1 > /tmp/ports & target=$!; until [ $(wc -w < /tmp/ports) = 4 ]; do sleep 0.1; done; python3 /tmp/client.py 127.0.0.1 $(cat /tmp/ports) ${MEGABYTES} ${together} ${phase}; kill $target`,
+      `python3 /tmp/target.py 127.0.0.1 > /tmp/ports & target=$!; until [ $(wc -w < /tmp/ports) = 4 ]; do sleep 0.1; done; python3 /tmp/client.py 127.0.0.1 $(cat /tmp/ports) 0 ${MEGABYTES} ${together} ${phase}; kill $target`,
     );
   const carried: Client = (phase, together) =>
     inside(

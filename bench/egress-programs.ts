@@ -62,9 +62,9 @@ threading.Event().wait()
 
 /** Prints one line of JSON. */
 export const CLIENT = `
-import json, os, socket, ssl, sys, time
-name, flood, sink, echo, secure, megabytes, together = sys.argv[1], *map(int, sys.argv[2:8])
-phase = sys.argv[8]
+import json, os, socket, ssl, subprocess, sys, time
+name, flood, sink, echo, secure, http2, megabytes, together = sys.argv[1], *map(int, sys.argv[2:9])
+phase = sys.argv[9]
 def guest():
     fields = open('/proc/1/stat').read().rsplit(')', 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
@@ -100,7 +100,20 @@ def tlsup():
     for _ in range(megabytes): one.sendall(room)
     if not one.recv(4096).startswith(b'HTTP/1.1 200'): raise EOFError
     one.close()
-phases = {'down': down, 'up': up, 'tlsdown': tlsdown, 'tlsup': tlsup}
+def curl(version, *words):
+    how = ['curl', '-sS', '-k', version, '-o', '/dev/null', '-w', '%{http_code} %{http_version}', *words]
+    child = subprocess.Popen(how, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    if '-T' in words:
+        for _ in range(megabytes): child.stdin.write(room)
+    child.stdin.close()
+    if child.stdout.read().decode() != '200 ' + version[-1].replace('1', '1.1'): raise EOFError
+def fetch(version): curl(version, 'https://%s:%d/%d' % (name, http2, megabytes << 20))
+def send(version): curl(version, '-T', '-', 'https://%s:%d/' % (name, http2))
+phases = {
+    'down': down, 'up': up, 'tlsdown': tlsdown, 'tlsup': tlsup,
+    'h1down': lambda: fetch('--http1.1'), 'h1up': lambda: send('--http1.1'),
+    'h2down': lambda: fetch('--http2'), 'h2up': lambda: send('--http2'),
+}
 if phase in phases:
     began = time.perf_counter()
     phases[phase]()
@@ -159,14 +172,19 @@ export async function startTarget(dir: string, address = '127.0.0.1'): Promise<T
     stdio: 'ignore',
   });
   execFileSync('sh', ['-c', `cat ${key} >> ${certificate}`]);
-  const child = spawn('python3', ['-c', TARGET, address, certificate], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  const [line] = (await once(createInterface({ input: child.stdout }), 'line')) as [string];
+  const children = [
+    spawn('python3', ['-c', TARGET, address, certificate], { stdio: ['ignore', 'pipe', 'inherit'] }),
+    spawn(process.execPath, [join(import.meta.dirname, 'http2-target.ts'), address, certificate], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    }),
+  ];
+  const lines = await Promise.all(
+    children.map((child) => once(createInterface({ input: child.stdout }), 'line') as Promise<[string]>),
+  );
   return {
-    ports: line.trim().split(' ').map(Number),
+    ports: lines.flatMap(([line]) => line.trim().split(' ').map(Number)),
     certificate: readFileSync(certificate, 'utf8'),
-    [Symbol.dispose]: () => void child.kill(),
+    [Symbol.dispose]: () => children.forEach((child) => void child.kill()),
   };
 }
 

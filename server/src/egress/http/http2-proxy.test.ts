@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { connect, createServer } from 'node:http2';
+import { connect, createServer, type ServerHttp2Session } from 'node:http2';
 import { type Duplex, duplexPair } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { Denial } from '../carrier/denial.ts';
@@ -71,5 +71,27 @@ describe('HTTP/2 of sandboxes', () => {
       await request(dial({ name: 'web.example.org', port }).socket, '/', `web.example.org:${port}`),
     ).toBe(502);
     expect(caught).toEqual([]);
+  });
+
+  it('lets one stream send ahead more than HTTP/2 begins with, both ways', async () => {
+    const server = createServer((_request, response) => response.end('ok'));
+    const sessions: ServerHttp2Session[] = [];
+    server.on('session', (session) => sessions.push(session));
+    const port = await listen(server as never);
+    const { names, connect: dial } = world('public');
+    names.set('web.example.org', ['127.0.0.1']);
+    const { socket } = dial({ name: 'web.example.org', port });
+    const session = connect(`http://web.example.org:${port}`, { createConnection: () => socket });
+    session.on('error', () => {});
+    opened.push(() => session.destroy());
+    const stream = session.request({ ':path': '/' });
+    await once(stream, 'response');
+    stream.resume();
+    const room = (of: { state: { remoteWindowSize?: number } } | undefined) =>
+      of?.state.remoteWindowSize ?? 0;
+    await expect.poll(() => room(session)).toBeGreaterThan(1_000_000);
+    await expect.poll(() => room(sessions[0])).toBeGreaterThan(1_000_000);
+    expect(session.remoteSettings.initialWindowSize).toBeGreaterThan(200_000);
+    expect(sessions[0]!.remoteSettings.initialWindowSize).toBeGreaterThan(500_000);
   });
 });

@@ -32,8 +32,13 @@ const SETTINGS = {
   maxHeaderListSize: 64 * 1024,
 };
 /** What one stream may send ahead. Programs are near, targets may be far. */
-const FROM_PROGRAM = { ...SETTINGS, initialWindowSize: 128 * 1024 };
+const FROM_PROGRAM = { ...SETTINGS, initialWindowSize: 256 * 1024 };
 const FROM_TARGET = { ...SETTINGS, initialWindowSize: 512 * 1024 };
+/**
+ * What all streams of a session may send ahead. HTTP/2 begins with 64 KiB, which a stream alone would wait
+ * for. Node gives it back as bytes arrive, whoever reads them, so that memory is bounded by each stream.
+ */
+const SESSION_WINDOW = 1024 * 1024;
 
 export function openHttp2Proxy(): Http2Proxy {
   const connections = new WeakMap<Duplex, { connection: HttpConnection; target: Target }>();
@@ -41,6 +46,7 @@ export function openHttp2Proxy(): Http2Proxy {
   server.on('sessionError', () => {});
   server.on('session', (session) => {
     session.on('error', () => {});
+    session.setLocalWindowSize(SESSION_WINDOW);
     // Resets that come in floods are cheap to send and not to serve.
     let resets = 0;
     session.on('stream', (stream) =>
@@ -101,7 +107,7 @@ function targetOf(connection: HttpConnection): Target {
       createConnection: () => socket,
       settings: FROM_TARGET,
     });
-    session.on('error', () => {});
+    session.on('error', () => {}).once('connect', () => session.setLocalWindowSize(SESSION_WINDOW));
     const forget = () => (current = undefined);
     session.once('close', forget).once('goaway', forget);
     return session;
