@@ -209,6 +209,12 @@ export const NetworkPolicySchema = z.union([
         .enum(['deny', 'ask'])
         .optional()
         .describe('What happens to an attempt that nothing allows; `deny` if absent.'),
+      refusals: z
+        .enum(['explained', 'cut'])
+        .optional()
+        .describe(
+          'How a refused connection to port 80 or 443 ends: with a page that says why, or as if nobody were there. `explained` if absent. The policy of the sandbox itself decides.',
+        ),
       limits: EgressLimitsSchema.optional(),
     })
     .strict(),

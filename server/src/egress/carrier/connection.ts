@@ -246,6 +246,7 @@ export class Connection implements OpenConnection {
   async #explain(denial: Denial): Promise<boolean> {
     const { name, port } = this.#target;
     if (this.#ended || name === undefined || (port !== 80 && port !== 443)) return false;
+    if (this.#sandbox.policy.layers[0]?.explains === false) return false;
     this.#refused = denial;
     this.#attempt?.update({ verdict: 'denied', reason: denial.reason });
     this.#accept();

@@ -48,6 +48,8 @@ export interface Layer {
   readonly deny: RuleSet;
   readonly precedence: 'deny' | 'allow';
   readonly otherwise: 'deny' | 'ask';
+  /** Whether programs are shown why a connection is refused. */
+  readonly explains: boolean;
   readonly limits: EgressLimits;
   /** What decides about datagrams. */
   readonly udp: UdpRules;
@@ -81,6 +83,7 @@ export function compilePolicy(policy: NetworkPolicy, options: PolicyOptions = {}
     deny = [],
     precedence = 'deny',
     otherwise = 'deny',
+    refusals = 'explained',
     limits = {},
   } = typeof policy === 'string'
     ? policy === 'ask'
@@ -97,6 +100,7 @@ export function compilePolicy(policy: NetworkPolicy, options: PolicyOptions = {}
     deny: ruleSet(denied.filter(tcp)),
     precedence,
     otherwise,
+    explains: refusals === 'explained',
     limits,
     udp: {
       allow: ruleSet(allowed.filter(udp)),

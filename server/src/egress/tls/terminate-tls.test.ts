@@ -238,6 +238,19 @@ describe('TLS that is terminated', () => {
     expect(answer.body).toContain(`cay net allow ${sandbox} api.example.org:443`);
   });
 
+  it('a refusal is cut where the policy of the sandbox says so', async () => {
+    const cut = { refusals: 'cut' } as const;
+    const { egress, sandbox, connect: dial } = world(cut);
+    for (const port of [80, 443]) {
+      const program = dial({ name: 'api.example.org', port });
+      expect(await program.refused).toMatchObject({ details: { reason: 'no_rule' } });
+    }
+    // A layer above does not decide that.
+    egress.policies.set(sandbox, ['none', { base: 'public', ...cut }]);
+    const socket = await secure(dial({ name: 'api.example.org', port: 443 }));
+    expect((await get(socket, { headers: { host: 'api.example.org' } })).status).toBe(403);
+  });
+
   it('what is neither HTTP nor TLS is refused where requests decide', async () => {
     const { connect: dial } = world(rule(9));
     const program = dial({ name: 'api.example.org', port: 9 });

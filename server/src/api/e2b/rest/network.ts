@@ -31,10 +31,12 @@ export function toNetworkPolicy(network: E2bNetwork): NetworkPolicy {
   const policy = {
     base: isOpen ? ('public' as const) : ('none' as const),
     precedence: 'allow' as const,
+    // A command that fails is what E2B's clients take for a refusal; a page would be an answer.
+    refusals: 'cut' as const,
     allow: [...rules(allow), ...transforms],
     deny: rules(deny),
   };
-  return policy.allow.length === 0 && policy.deny.length === 0 ? policy.base : policy;
+  return isOpen && policy.allow.length === 0 && policy.deny.length === 0 ? 'public' : policy;
 }
 
 /**
