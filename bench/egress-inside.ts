@@ -59,11 +59,14 @@ async function measure(what: string, client: Client, options: Measured = {}): Pr
     columns.push(`${phase} ${rate.toFixed(0)} MB/s${cpu}`);
   }
   if (PHASES.includes('small') && phases.includes('small')) {
+    const before = process.cpuUsage();
     const small = (await client('small', together)) as Small;
+    const { user, system } = process.cpuUsage(before);
     columns.push(
       `echo p50 ${small.p50.toFixed(3)} p99 ${small.p99.toFixed(3)} ms`,
       `${small.perSecond.toFixed(0)} connections/s`,
       `${small.together} at once in ${small.togetherMs.toFixed(0)} ms`,
+      ...(sandbox ? [`server ${((user + system) / 1e6).toFixed(2)} CPU s`] : []),
     );
   }
   columns.push(`load ${loadavg()[0]!.toFixed(1)}`);

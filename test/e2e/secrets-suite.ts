@@ -16,6 +16,7 @@ import { whyNoLocal } from '../support/local-platform.ts';
 import { postgresMissing, startPostgres } from '../support/postgres.ts';
 import { sshdMissing, startSshd } from '../support/sshd.ts';
 import { whyLater } from '../support/tier.ts';
+import { clientPrograms } from './client-programs.ts';
 import { openEgressServer, type EgressServer } from './egress-server.ts';
 import { CREDENTIALS, makeRepository, openRegistries, type Registries } from './registries.ts';
 
@@ -68,13 +69,7 @@ export function secretsSuite(runtime: string): void {
         { to: at('git'), put: { as: 'git', secret: 'GIT' } },
         { to: at('deb'), put: { as: 'basic', username: 'robot', secret: 'DEB' } },
       ];
-      const programs = () => ({
-        pip: `python3 -m pip install -q --disable-pip-version-check --no-input --retries 0 --root-user-action ignore --break-system-packages --target ~/py --index-url https://${at('pypi')}/simple demo-pkg && PYTHONPATH=~/py python3 -c 'import demo_pkg'`,
-        npm: `mkdir -p ~/js && cd ~/js && npm install --loglevel=error --no-audit --no-fund --fetch-retries=0 --registry https://${at('npm')} demo-pkg >/dev/null && node -e 'require("demo-pkg")'`,
-        // The base template has no database of packages, and its /usr is read-only.
-        apt: `mkdir -p /tmp/apt/lists/partial /tmp/apt/cache/archives/partial /var/lib/dpkg/info /var/lib/dpkg/updates && touch /var/lib/dpkg/status && curl -sSfo /tmp/apt/key.asc https://${at('deb')}/key.asc && echo 'deb [signed-by=/tmp/apt/key.asc] https://${at('deb')}/ ./' > /tmp/apt/sources && A='-qq -o APT::Sandbox::User=root -o Dir::Etc::SourceList=/tmp/apt/sources -o Dir::Etc::SourceParts=- -o Dir::State::Lists=/tmp/apt/lists -o Dir::Cache=/tmp/apt/cache -o Acquire::Retries=0' && apt-get $A update >/dev/null && apt-get $A install -y demo-pkg >/dev/null && cat /opt/demo-pkg/hello`,
-        git: `rm -rf ~/there && GIT_TERMINAL_PROMPT=0 git clone -q https://${at('git')}/demo.git ~/there && cat ~/there/hello.txt`,
-      });
+      const programs = () => clientPrograms(at);
 
       it('pip, npm, apt and git install packages with credentials that they do not have', async () => {
         await using sandbox = await Sandbox.create({ runtime, network: { allow: rules() } }, access);

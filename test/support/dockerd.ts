@@ -8,7 +8,7 @@ import { createWriteStream, existsSync, readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, truncate, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { promisify } from 'node:util';
-import { hostImageTar } from './host-image.ts';
+import { type HostImageExtras, hostImageTar } from './host-image.ts';
 
 const run = promisify(execFile);
 const START_MS = 30_000;
@@ -18,8 +18,8 @@ export interface Dockerd {
   /** As `DOCKER_HOST` has it. */
   readonly host: string;
   readonly directory: string;
-  /** Makes an image of the given name from this machine's shell, coreutils and Python. */
-  importBaseImage(name?: string): Promise<void>;
+  /** Makes an image of the given name from this machine's shell, coreutils and Python, and what is added. */
+  importBaseImage(name?: string, extras?: HostImageExtras): Promise<void>;
   /**
    * Sends the engine a signal and waits for its end. Containers live on if it was started with `liveRestore`.
    */
@@ -131,8 +131,8 @@ export async function startDockerd(options: DockerdOptions = {}): Promise<Docker
     socketPath,
     host: `unix://${socketPath}`,
     directory,
-    async importBaseImage(name = 'base') {
-      const archive = await hostImageTar();
+    async importBaseImage(name = 'base', extras = {}) {
+      const archive = await hostImageTar(extras);
       const status = await call(
         'POST',
         `/images/create?fromSrc=-&repo=${encodeURIComponent(name)}&tag=latest`,

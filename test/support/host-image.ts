@@ -43,8 +43,18 @@ const DIRECTORIES = [
   'var/tmp',
 ];
 
+/** What an image has beside the usual programs. */
+export interface HostImageExtras {
+  /** By their path. What this machine lacks is left out. */
+  readonly programs?: readonly string[];
+  /** Directories, with all that is in them and the libraries that it needs. */
+  readonly trees?: readonly string[];
+}
+
 /** `done` rejects if tar failed. */
-export async function hostImageTar(): Promise<{ stdout: Readable; done: Promise<void> }> {
+export async function hostImageTar(
+  extras: HostImageExtras = {},
+): Promise<{ stdout: Readable; done: Promise<void> }> {
   const staging = await mkdtemp('/tmp/cay-image-');
   for (const directory of DIRECTORIES) await mkdir(`${staging}/${directory}`, { recursive: true });
   // It becomes the root, where everybody has to pass.
@@ -56,14 +66,15 @@ export async function hostImageTar(): Promise<{ stdout: Readable; done: Promise<
     'root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n',
   );
   await writeFile(`${staging}/etc/group`, 'root:x:0:\nnogroup:x:65534:\n');
-  const files = await filesOfHost();
+  const files = await filesOfHost(extras);
+  const leftOut = extras.trees ? LEFT_OUT.slice(0, 1) : LEFT_OUT;
   const tar = spawn(
     'tar',
     [
       '-c',
       '--owner=0',
       '--group=0',
-      ...LEFT_OUT.map((name) => `--exclude=${name}`),
+      ...leftOut.map((name) => `--exclude=${name}`),
       '-C',
       staging,
       '.',
@@ -95,17 +106,20 @@ export async function hostImageTar(): Promise<{ stdout: Readable; done: Promise<
  * Programs and the libraries they are linked with, as paths below `/` that lead through no symlinked
  * directory.
  */
-async function filesOfHost(): Promise<string[]> {
+async function filesOfHost(extras: HostImageExtras): Promise<string[]> {
   const programs = PROGRAMS.split(' ')
     .flatMap((name) => ['/usr/bin', '/usr/sbin'].map((directory) => `${directory}/${name}`))
+    .concat(extras.programs ?? [])
     .filter((path) => existsSync(path));
+  const trees = (extras.trees ?? []).filter((path) => existsSync(path));
   const modules = ['/usr/lib/python3.11', '/usr/lib/python3.12', '/usr/lib/python3.13'].filter((path) =>
     existsSync(path),
   );
   const dynload = modules.flatMap((path) => list(`${path}/lib-dynload`));
   const perl =
     list('/usr/lib/x86_64-linux-gnu/perl-base').length > 0 ? ['/usr/lib/x86_64-linux-gnu/perl-base'] : [];
-  const { stdout } = await run('ldd', [...programs, ...dynload], { maxBuffer: 16 * 1024 * 1024 }).catch(
+  const linked = [...programs, ...dynload, ...(await linkedIn(trees))];
+  const { stdout } = await run('ldd', linked, { maxBuffer: 16 * 1024 * 1024 }).catch(
     (error: { stdout: string }) => error,
   );
   // Only what a line points to: the name of each file that was asked about stands there too, before a colon.
@@ -113,13 +127,28 @@ async function filesOfHost(): Promise<string[]> {
     [...stdout.matchAll(/^\t(?:.*=> )?(\/\S+) \(0x/gm)].map((match) => match[1] as string),
   );
   const paths = new Set<string>();
-  for (const path of [...programs, ...libraries, ...modules, ...perl]) {
+  for (const path of [...programs, ...libraries, ...modules, ...perl, ...trees]) {
     const slash = path.lastIndexOf('/');
     paths.add(`${realpathSync(path.slice(0, slash))}${path.slice(slash)}`);
     // What a link leads to has to be there too.
     paths.add(realpathSync(path));
   }
-  return [...paths].map((path) => path.slice(1)).sort();
+  // A name may stand in the archive once.
+  const isWithin = (path: string) => trees.some((tree) => path.startsWith(`${tree}/`));
+  return [...paths]
+    .filter((path) => !isWithin(path))
+    .map((path) => path.slice(1))
+    .sort();
+}
+
+/** Programs and libraries in trees. */
+async function linkedIn(trees: readonly string[]): Promise<string[]> {
+  if (trees.length === 0) return [];
+  const kinds = ['(', '-name', '*.so*', '-o', '-perm', '-u+x', ')'];
+  const { stdout } = await run('find', [...trees, '-xdev', '-type', 'f', ...kinds], {
+    maxBuffer: 16 * 1024 * 1024,
+  });
+  return stdout.split('\n').filter((path) => path !== '');
 }
 
 function parentsOf(files: readonly string[]): string[] {

@@ -40,7 +40,9 @@ export function egressStreams({ egress, sandbox }: EgressOfGuest): StreamHandler
               ...(answer.udpPorts?.length && { udpPorts: answer.udpPorts.slice(0, MAX_PORTS) }),
             }
           : {};
-      await stream.send({ kind: answer.kind, ...ports });
+      // Both leave in one write, and the guest wakes up once.
+      const sent = stream.send({ kind: answer.kind, ...ports });
+      if (sent) await sent;
       stream.end();
     } catch (error) {
       stream.reset(asCayError(error, 'The lookup failed'));
