@@ -25,7 +25,7 @@ import {
 import type { RequestHead } from '../policy/http-conditions.ts';
 import type { OpenConnection, SandboxEgress } from '../sandbox-egress.ts';
 import type { SshPut } from '../ssh/ssh-proxy.ts';
-import { readFirstBytes, requestWatch } from '../wire/first-bytes.ts';
+import { protocolOf, readFirstBytes, requestWatch } from '../wire/first-bytes.ts';
 import { askApproval } from './ask-approval.ts';
 import { admittedAddresses, type ConnectionTarget, resolveTarget } from './addresses.ts';
 import { Meter } from './budget.ts';
@@ -164,7 +164,7 @@ export class Connection implements OpenConnection {
       return;
     }
     this.#mode = 'raw';
-    this.#attempt!.update({ protocol: first.kind === 'tls' ? 'tls' : 'tcp' });
+    this.#attempt!.update({ protocol: protocolOf(first) });
     if (first.kind === 'other' && first.rest) {
       this.#meter.spend('out', first.rest.length);
       socket.write(first.rest);
@@ -255,6 +255,7 @@ export class Connection implements OpenConnection {
       timeoutMs: Math.min(2000, this.#engine.timeouts.firstBytesMs),
     });
     if (this.#ended) return true;
+    this.#attempt?.update({ protocol: protocolOf(first) });
     const refusing = (secure: boolean): HttpConnection => ({
       ...this.#http(secure),
       begin: () => {

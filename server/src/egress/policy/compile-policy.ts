@@ -172,8 +172,8 @@ function knownPreset(target: Target, presets: Map<string, EgressPreset>): Egress
   const meant = nearest(name, presets.keys());
   throw new CayError('invalid_argument', `Cannot read the network rule "${name}": there is no such preset`, {
     hint: meant
-      ? `Did you mean "${meant}"? A name of a host has a dot.`
-      : `A name of a host has a dot. The presets are ${[...presets.keys()].join(', ')}.`,
+      ? `did you mean "${meant}"? A name of a host has a dot`
+      : `a name of a host has a dot; the presets are ${[...presets.keys()].join(', ')}`,
   });
 }
 

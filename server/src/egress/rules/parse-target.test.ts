@@ -266,8 +266,8 @@ describe('the grammar of targets', () => {
       return undefined;
     };
     expect(hintOf('udp:dns.example.org')).toContain('"udp:example.org:53"');
-    expect(hintOf('0x7f.1')).toBe('Write "127.0.0.1".');
-    expect(hintOf('ｅxample.com')).toBe('Write "example.com".');
+    expect(hintOf('0x7f.1')).toBe('write "127.0.0.1"');
+    expect(hintOf('ｅxample.com')).toBe('write "example.com"');
     expect(hintOf('10.0.0.1/8')).toContain('"10.0.0.0/8"');
   });
 });

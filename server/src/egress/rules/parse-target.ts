@@ -55,7 +55,7 @@ const WEB_SCHEMES = ['http', 'https', 'ws', 'wss'];
 
 function refuse(text: string, problem: string, write?: string): never {
   throw new CayError('invalid_argument', `Cannot read the network rule "${text.slice(0, 200)}": ${problem}`, {
-    ...(write !== undefined && { hint: `Write ${write}.` }),
+    ...(write !== undefined && { hint: `write ${write}` }),
   });
 }
 

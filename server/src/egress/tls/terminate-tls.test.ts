@@ -231,8 +231,9 @@ describe('TLS that is terminated', () => {
   });
 
   it('a refusal on port 443 is explained in a page', async () => {
-    const { sandbox, connect: dial } = world('none');
+    const { egress, sandbox, connect: dial } = world('none');
     const socket = await secure(dial({ name: 'api.example.org', port: 443 }));
+    expect(egress.attempts(sandbox)).toMatchObject([{ verdict: 'denied', protocol: 'tls' }]);
     const answer = await get(socket, { headers: { host: 'api.example.org', accept: 'application/json' } });
     expect(answer.status).toBe(403);
     expect(answer.body).toContain(`cay net allow ${sandbox} api.example.org:443`);

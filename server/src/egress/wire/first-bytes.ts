@@ -17,6 +17,11 @@ export type FirstBytes =
   /** It ended, or sent nothing in time. */
   | { readonly kind: 'nothing' };
 
+/** What an attempt is recorded as, before anything of it is a request. */
+export function protocolOf({ kind }: FirstBytes): 'tls' | 'http' | 'tcp' {
+  return kind === 'tls' ? kind : kind === 'http1' || kind === 'http2' ? 'http' : 'tcp';
+}
+
 const MAX_LINE = 16 * 1024;
 /** Each piece makes all before it be judged again. */
 const MAX_PIECES = 1024;
