@@ -341,6 +341,8 @@ fn a_user_packs_and_unpacks_their_own_files_faithfully() {
         fs::hard_link(scratch.at("from/home/one"), scratch.at("from/home/other")).expect("linked");
         fs::write(scratch.at("from/home/closed/file"), "y").expect("written");
         fs::write(scratch.at("from/tmp/note"), "z").expect("written");
+        fs::create_dir_all(scratch.at("from/home/mounted/deep")).expect("made");
+        fs::write(scratch.at("from/home/mounted-too"), "v").expect("written");
         let mode = |name: &str, mode| {
             fs::set_permissions(scratch.at(name), fs::Permissions::from_mode(mode)).expect("changed");
         };
@@ -348,7 +350,9 @@ fn a_user_packs_and_unpacks_their_own_files_faithfully() {
         mode("from/home/closed/file", 0);
         mode("from/home/closed", 0);
         let paths = Value::Array(vec!["home".into(), "tmp".into()]);
-        let packed = run("pack", Value::map([("path", scratch.path("from")), ("paths", paths)])).data;
+        let except = Value::Array(vec!["home/mounted".into()]);
+        let request = [("path", scratch.path("from")), ("paths", paths), ("except", except)];
+        let packed = run("pack", Value::map(request)).data;
         assert_eq!(modes("from/home/closed"), 0, "what was made readable is as it was");
         let stream = TestStream::with(packed.chunks(1000).map(<[u8]>::to_vec));
         run_with("unpack", Value::map([("path", scratch.path("to"))]), stream);
@@ -357,6 +361,8 @@ fn a_user_packs_and_unpacks_their_own_files_faithfully() {
         assert_eq!(modes("to/home/closed/file"), 0);
         assert_eq!(fs::metadata(scratch.at("to/home/one")).expect("there").nlink(), 2);
         assert_eq!(fs::read(scratch.at("to/tmp/note")).expect("there"), b"z");
+        assert!(!scratch.at("to/home/mounted").exists(), "something else is mounted there");
+        assert!(scratch.at("to/home/mounted-too").exists());
         // So that it can be removed.
         mode("from/home/closed", 0o700);
     });

@@ -65,13 +65,15 @@ pub fn pack(
 }
 
 /// `pack`: these paths below `path` and what is below them, with all that `faithful.rs` tells of but holes.
-/// What its owner may not read is made readable while it is read. Answered also while processes are still.
+/// What its owner may not read is made readable while it is read. Directories in `except` are left out, for
+/// something else is mounted there. Answered also while processes are still.
 pub fn pack_below(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let path = FilePath::of(request, "path")?;
     let names = wanted(request)?.ok_or_else(|| invalid("The request has no paths"))?;
     let mut packing = Packing::new(Ids::SAME);
     packing.sparse = false;
     let mut archive = Archive::new(stream, Some(packing));
+    archive.except = request_paths(request, "except")?.unwrap_or_default();
     for name in names {
         let root = sys::open(&path.c(), libc::O_RDONLY | libc::O_DIRECTORY, 0);
         archive.chosen(root.doing("archive", path.bytes())?, name)?;
@@ -80,7 +82,11 @@ pub fn pack_below(request: &Value, stream: &mut dyn TaskStream) -> Result<(), St
 }
 
 fn wanted(request: &Value) -> Result<Option<Vec<&[u8]>>, Stopped> {
-    match request.get("paths") {
+    request_paths(request, "paths")
+}
+
+fn request_paths<'a>(request: &'a Value, key: &str) -> Result<Option<Vec<&'a [u8]>>, Stopped> {
+    match request.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Array(paths)) => {
             let paths = paths
@@ -98,6 +104,8 @@ struct Archive<'a> {
     buffer: Vec<u8>,
     filled: usize,
     packing: Option<Packing>,
+    /// Directories that are left out, with all that is below them.
+    except: Vec<&'a [u8]>,
     attributes: Vec<u8>,
     /// The mode of the directory of the last entry, if it was made readable for a while.
     loosened: Option<u32>,
@@ -106,7 +114,15 @@ struct Archive<'a> {
 impl<'a> Archive<'a> {
     fn new(stream: &'a mut dyn TaskStream, packing: Option<Packing>) -> Archive<'a> {
         let attributes = vec![0; if packing.is_some() { xattrs::LARGEST } else { 0 }];
-        Archive { stream, buffer: vec![0; sys::BUFFER], filled: 0, packing, attributes, loosened: None }
+        Archive {
+            stream,
+            buffer: vec![0; sys::BUFFER],
+            filled: 0,
+            packing,
+            except: Vec::new(),
+            attributes,
+            loosened: None,
+        }
     }
 
     /// One of the paths asked for, with everything below it. No symlink leads there.
@@ -145,6 +161,9 @@ impl<'a> Archive<'a> {
                 Err(error) if sys::is(&error, libc::ENOENT) => continue,
                 stat => stat.doing("archive", walk.path())?,
             };
+            if self.except.contains(&walk.path()) {
+                continue;
+            }
             self.entry(walk.directory(), walk.name(), walk.path(), &stat)?;
             if let Some(mode) = self.loosened.take() {
                 loosened.push((walk.depth(), mode));

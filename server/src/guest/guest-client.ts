@@ -87,10 +87,10 @@ export interface GuestClient extends GuestCommands {
   still(options?: CallOptions): Promise<Still>;
   /**
    * These paths below `path` and everything below them as a tar stream with hard links and attributes, read
-   * with the rights of `user`.
+   * with the rights of `user`. Directories in `except` are left out with all that is below them.
    */
   pack(
-    request: { user: string; path: string; paths: string[] },
+    request: { user: string; path: string; paths: string[]; except?: string[] },
     options?: CallOptions,
   ): AsyncIterable<Uint8Array>;
   /** Unpacks what `pack` has packed. Owners become `user`. */
@@ -159,8 +159,10 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
         },
       };
     },
-    pack: ({ user, path, paths }, callOptions) =>
-      bytesOf(connection.open('pack', { user, path, paths }, { signal: callOptions?.signal, half: true })),
+    pack: ({ user, path, paths, except }, callOptions) => {
+      const request = { user, path, paths, ...(except && { except }) };
+      return bytesOf(connection.open('pack', request, { signal: callOptions?.signal, half: true }));
+    },
     async unpack({ user, path }, data, callOptions) {
       const stream = connection.open('unpack', { user, path }, { signal: callOptions?.signal });
       return upload(stream, data, (answer) => ({
