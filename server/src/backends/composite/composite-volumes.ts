@@ -24,8 +24,12 @@ export function compositeVolumes(members: Members, where: Locations): VolumeKeep
     id: VolumeId,
     { platform, from, ...wish }: VolumeWish,
   ): Promise<{ volumes: VolumeKeeping; own: VolumeWish }> {
-    const known = (await where.volume(id, wish)) ?? (from && (await where.volume(from, wish)));
-    const name = known?.name ?? platform ?? members.fallback;
+    const home = members.home?.(wish);
+    const known =
+      home === undefined
+        ? ((await where.volume(id, wish)) ?? (from && (await where.volume(from, wish))))
+        : undefined;
+    const name = home ?? known?.name ?? platform ?? members.fallback;
     const volumes = able({ name, backend: await members.get(name) });
     where.note(id, name);
     return { volumes, own: { ...wish, ...(from && { from }) } };
