@@ -71,7 +71,10 @@ interface Family {
 export const FAMILIES: readonly Family[] = [
   // The composite holds other backends, whatever they are: it is built on the contract alone.
   { folder: 'backends', shared: ['abilities', 'composite', 'probing', 'support'] },
-  { folder: 'backends/kubernetes', shared: ['client', 'links', 'tenancy', 'testing', 'workloads'] },
+  {
+    folder: 'backends/kubernetes',
+    shared: ['client', 'links', 'tenancy', 'testing', 'volumes', 'workloads'],
+  },
   { folder: 'host/runtimes', files: ['crun', 'process', 'runc', 'runsc'] },
   { folder: 'host/snapshots', files: ['btrfs', 'overlay', 'zfs'] },
   { folder: 'host/cgroups', files: ['v1', 'v2'] },

@@ -4,7 +4,6 @@ import { neededRights } from '../../server/src/backends/kubernetes/tenancy/decla
 import {
   POOL_RIGHTS,
   RIGHTS as SANDBOX_RIGHTS,
-  STORAGE_RIGHTS,
 } from '../../server/src/backends/kubernetes/agent-sandbox/needs.ts';
 import { RIGHTS as JOB_RIGHTS } from '../../server/src/backends/kubernetes/job/needs.ts';
 import { SERVER_LABELS } from '../../server/src/backends/kubernetes/client/names.ts';
@@ -18,7 +17,7 @@ import { secretSettings, serverEnv, type Installation } from './values.ts';
  */
 const RIGHTS = {
   'kubernetes-job': JOB_RIGHTS,
-  'agent-sandbox': [...SANDBOX_RIGHTS, ...STORAGE_RIGHTS, ...POOL_RIGHTS],
+  'agent-sandbox': [...SANDBOX_RIGHTS, ...POOL_RIGHTS],
 };
 export type ClusterBackend = keyof typeof RIGHTS;
 

@@ -52,6 +52,17 @@ const SETTING_VALUES: Partial<Record<SettingName, OfSetting>> = {
   kubernetesMaxCpu: { value: 'maxCpu' },
   kubernetesMaxMemory: { value: 'maxMemory' },
   kubernetesMaxDisk: { value: 'maxDisk' },
+  kubernetesQuotaVolumes: { value: 'quotaVolumes' },
+  kubernetesQuotaStorage: { value: 'quotaStorage' },
+  kubernetesVolumeClass: { value: 'volumeClass' },
+  kubernetesVolumeSize: { value: 'volumeSize', default: '10Gi' },
+  kubernetesVolumeSizeEnforced: {
+    value: 'volumeSizeEnforced',
+    default: '0',
+    comment:
+      'if 1 storage of that class refuses what is beyond the size of a volume, and clients may give one',
+  },
+  kubernetesVolumeAccess: { value: 'volumeAccess' },
   kubernetesDisk: { value: 'disk', default: '10Gi' },
   kubernetesRequireNetworkPolicy: {
     value: 'requireNetworkPolicy',

@@ -31,6 +31,7 @@ import {
   parsed,
   quantity,
 } from './settings/kinds.ts';
+import { clusterVolumeSettings } from './settings/cluster-volume-settings.ts';
 import { imageSettings } from './settings/image-settings.ts';
 import { defaultsIn, maximaIn } from './settings/limit-settings.ts';
 import { machineSettings } from './settings/machine-settings.ts';
@@ -302,6 +303,7 @@ const kubernetes = {
     help: 'how many pods of a namespace run already for sandboxes that ask for the usual',
     usually: '0',
   }),
+  ...clusterVolumeSettings(checked(diskBytesOf)),
   kubernetesStorage: setting(quantity, {
     group: 'kubernetes',
     value: 'amount',

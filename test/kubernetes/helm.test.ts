@@ -4,11 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import {
-  POOL_RIGHTS,
-  RIGHTS,
-  STORAGE_RIGHTS,
-} from '../../server/src/backends/kubernetes/agent-sandbox/needs.ts';
+import { POOL_RIGHTS, RIGHTS } from '../../server/src/backends/kubernetes/agent-sandbox/needs.ts';
 import { pathOf, type Declared } from '../../server/src/backends/kubernetes/client/apply.ts';
 import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/client/objects.ts';
 import { neededRights } from '../../server/src/backends/kubernetes/tenancy/declarations.ts';
@@ -83,7 +79,7 @@ describe.skipIf(why !== undefined)('Helm on a cluster', () => {
       ({ kind, metadata }) => kind === 'ClusterRole' && metadata.name === 'cay-sandboxes-cay',
     );
     const tenancy = { pods: 1, perProject: true };
-    const needed = neededRights([...RIGHTS, ...STORAGE_RIGHTS, ...POOL_RIGHTS], {
+    const needed = neededRights([...RIGHTS, ...POOL_RIGHTS], {
       tenancy,
       installation: 'cay',
     });

@@ -9,6 +9,24 @@ const read = (env: Record<string, string>) =>
   });
 
 describe('kubernetesSettings', () => {
+  it('bounds volumes by their number and their usual size, with those of the files of sandboxes', () => {
+    expect(read({}).tenancy).toMatchObject({ claims: 100, storage: String(1000 * 1024 ** 3) });
+    const own = {
+      CAY_KUBERNETES_QUOTA_VOLUMES: '3',
+      CAY_KUBERNETES_VOLUME_SIZE: '2Gi',
+      CAY_KUBERNETES_VOLUME_CLASS: 'fast',
+      CAY_KUBERNETES_QUOTA_PODS: '4',
+      CAY_KUBERNETES_STORAGE: '1Gi',
+    };
+    expect(read(own)).toMatchObject({
+      volumes: { storageClass: 'fast', sizeBytes: 2 * 1024 ** 3, access: 'ReadWriteOnce' },
+      tenancy: { claims: 7, storage: String(10 * 1024 ** 3) },
+    });
+    expect(read({ ...own, CAY_KUBERNETES_QUOTA_STORAGE: '1Ti' }).tenancy).toMatchObject({ storage: '1Ti' });
+    expect(read(own).volumes).not.toHaveProperty('enforced');
+    expect(read({ CAY_KUBERNETES_VOLUME_SIZE_ENFORCED: '1' }).volumes).toMatchObject({ enforced: true });
+  });
+
   it('keeps a namespace of its own unless told not to', () => {
     expect(read({})).toMatchObject({
       namespace: 'cay-sandboxes',

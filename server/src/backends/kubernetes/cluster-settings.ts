@@ -3,9 +3,12 @@ import { DEFAULT_DISK_BYTES, diskBytesOf } from './workloads/disk.ts';
 import { SERVER_LABELS } from './client/names.ts';
 import type { KubernetesSettings } from './settings.ts';
 import type { TenancySettings } from './tenancy/tenancy.ts';
+import { quantityBytes } from './volumes/claim.ts';
+import { DEFAULT_VOLUME_BYTES, type VolumeAccess, type VolumeSettings } from './volumes/volume-settings.ts';
 
 /** The default namespace of sandboxes, which the server makes. */
 const OUR_NAMESPACE = 'cay-sandboxes';
+const DEFAULT_QUOTA_VOLUMES = 100;
 
 /** The operator's settings of a cluster, each of them valid by itself. */
 export interface ClusterSettings {
@@ -29,6 +32,12 @@ export interface ClusterSettings {
   maxMemory?: string;
   maxDisk?: string;
   disk?: string;
+  quotaVolumes?: number;
+  quotaStorage?: string;
+  volumeClass?: string;
+  volumeSize?: string;
+  volumeSizeEnforced?: boolean;
+  volumeAccess?: VolumeAccess;
   requireNetworkPolicy?: boolean;
   reach: 'exec' | 'direct';
   directPort: number;
@@ -79,6 +88,7 @@ export function kubernetesSettings(cluster: ClusterSettings, place: Place): Kube
     pullSecrets,
     ...(leaseSeconds !== undefined && { leaseSeconds }),
     ...(diskBytes !== undefined && { diskBytes }),
+    volumes: volumesOf(cluster),
   };
 }
 
@@ -105,6 +115,25 @@ function usualDisk({ disk, maxDisk }: ClusterSettings): number | undefined {
   return maxDisk === undefined ? usual : Math.min(usual ?? DEFAULT_DISK_BYTES, diskBytesOf(maxDisk));
 }
 
+function volumesOf(cluster: ClusterSettings): VolumeSettings {
+  const { volumeClass, volumeSize, volumeSizeEnforced, volumeAccess } = cluster;
+  return {
+    ...(volumeClass !== undefined && { storageClass: volumeClass }),
+    ...(volumeSize !== undefined && { sizeBytes: diskBytesOf(volumeSize) }),
+    ...(volumeSizeEnforced && { enforced: true }),
+    ...(volumeAccess !== undefined && { access: volumeAccess }),
+  };
+}
+
+/** Named volumes, and where each sandbox has a volume for its files those too. */
+function claimsOf(cluster: ClusterSettings): Pick<TenancySettings, 'claims' | 'storage'> {
+  const { quotaPods, quotaVolumes = DEFAULT_QUOTA_VOLUMES, quotaStorage, storage } = cluster;
+  const { sizeBytes = DEFAULT_VOLUME_BYTES } = volumesOf(cluster);
+  const own = storage === undefined ? 0 : quotaPods;
+  const bytes = quotaVolumes * sizeBytes + own * (quantityBytes(storage) ?? 0);
+  return { claims: quotaVolumes + own, storage: quotaStorage ?? String(bytes) };
+}
+
 function tenancyOf(cluster: ClusterSettings, diskBytes: number | undefined): TenancySettings | undefined {
   if (cluster.tenancy === 'unmanaged') return undefined;
   const direct = serverOf(cluster);
@@ -118,6 +147,7 @@ function tenancyOf(cluster: ClusterSettings, diskBytes: number | undefined): Ten
     maxMemory: cluster.maxMemory,
     disk: cluster.quotaDisk,
     maxDisk: cluster.maxDisk,
+    ...claimsOf(cluster),
     ...(diskBytes !== undefined && { diskBytes }),
   };
 }

@@ -5,18 +5,22 @@ import { requireSpec } from '../support/check.ts';
 import { USER } from '../support/sandbox-user.ts';
 import type { NamespaceScope } from './namespace-scope.ts';
 import type { KindInPlace, Place, PodBackendKind } from './pod-kind.ts';
-import { requirePrerequisites } from './prerequisites.ts';
+import { mayWe, requirePrerequisites } from './prerequisites.ts';
 import { findRuntimes, runtimeChoice, type Runtime, type RuntimeChoice } from './runtimes.ts';
 import { imageOf } from './settings.ts';
 import { neededRights } from './tenancy/declarations.ts';
 import type { keepTenancy } from './tenancy/reconcile-tenancy.ts';
 import { requireServerPolicy } from './tenancy/require-server-policy.ts';
+import { VOLUME_RIGHTS } from './volumes/volume-settings.ts';
 import { podAbilitiesOf } from './workloads/pod-abilities.ts';
+import { checkMounts } from './workloads/pod-mounts.ts';
 import { checkWorkdir } from './workloads/workdir.ts';
 
 export interface PodAdmission {
   /** The cluster's runtimes, with everything prepared that a sandbox needs. Read again every minute. */
   runtimes(): Promise<RuntimeChoice>;
+  /** What a sandbox can do in a pod of this runtime, as it was when these were last read. */
+  abilitiesOf(runtime: Runtime): ReturnType<typeof podAbilitiesOf>;
   /** Rejects what cannot be honoured. Resolves with how the sandbox will run. */
   check(spec: SandboxSpec): Promise<Runtime>;
 }
@@ -44,6 +48,9 @@ export function podAdmission({
   closing,
 }: PodAdmissionOptions): PodAdmission {
   let known: Promise<RuntimeChoice> | undefined;
+  let mayClaim = false;
+  const abilitiesOf = (runtime: Runtime) =>
+    podAbilitiesOf(runtime, { ...kind, ...(mayClaim && { volumes: settings.volumes ?? {} }) });
 
   function runtimes(): Promise<RuntimeChoice> {
     return (known ??= prepare().catch((error: unknown) => {
@@ -75,6 +82,7 @@ export function podAdmission({
         },
       );
     }
+    mayClaim = await mayMakeClaims();
     const choice = runtimeChoice(found, settings);
     const usual = choice.pick();
     if (!withoutSandboxes) await prepareShared?.(usual);
@@ -83,16 +91,24 @@ export function podAdmission({
     return choice;
   }
 
+  async function mayMakeClaims(): Promise<boolean> {
+    const asked = VOLUME_RIGHTS.flatMap((right) => right.verbs.map((verb) => ({ ...right, verb })));
+    const answers = await Promise.all(asked.map((right) => mayWe(client, right, namespace, closing)));
+    return answers.every(Boolean);
+  }
+
   return {
     runtimes,
+    abilitiesOf,
 
     async check(spec) {
       const choice = await runtimes();
       requireSpec(spec);
       const runtime = choice.pick(spec.runtime);
-      checkSpec(spec, 'Kubernetes', { runtimes: choice.names, ...podAbilitiesOf(runtime, kind) });
+      checkSpec(spec, 'Kubernetes', { runtimes: choice.names, ...abilitiesOf(runtime) });
       imageOf(spec.template, settings);
       checkWorkdir(spec.workdir);
+      checkMounts(spec);
       if (!USERS.includes(spec.user)) {
         throw new CayError(
           'unsupported',

@@ -33,13 +33,13 @@ import { keepTenancy } from './tenancy/reconcile-tenancy.ts';
 import { findOfSpec } from './workloads/find-of-spec.ts';
 import { endWorkload } from './workloads/end-workload.ts';
 import { openWorkloadContext } from './workloads/open-workload-context.ts';
-import { podAbilitiesOf } from './workloads/pod-abilities.ts';
 import { podFreezing, thaw } from './workloads/pod-freezing.ts';
 import { readStats } from './workloads/read-stats.ts';
 import { leaseRenewal } from './workloads/renew-leases.ts';
 import { startWorkload } from './workloads/start-workload.ts';
 import { stopWorkload, type Ending } from './workloads/stop-workload.ts';
 import { sweep } from './workloads/sweep.ts';
+import { volumeClaims } from './volumes/volume-claims.ts';
 import { absent } from './workloads/workload-state.ts';
 
 export interface PodBackendOptions extends KubernetesSettings {
@@ -86,15 +86,16 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
     onLooking: leases.start,
   });
   const { links } = context;
+  const volumes = volumeClaims({ ...place, workloads, prepare: () => admission.runtimes() });
 
-  const travel =
-    options.keep &&
-    openTravel(kind, { ...options.keep, context, admission, starts, changes, network, observed, ensure });
+  const parts = { context, admission, starts, changes, network, observed, ensure, volumes };
+  const travel = options.keep && openTravel(kind, { ...options.keep, ...parts });
   const sweeping: Sweeping = {
     async sweep(call) {
       const others = async () => [
         ...((await shared.orphans?.()) ?? []),
         ...((await travel?.leftOver(call)) ?? []),
+        ...(await volumes.leftOver(call)),
       ];
       return sweep({ client, namespace, installation, workloads, others, onError }, call);
     },
@@ -109,6 +110,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
     const now = found && observed(id, found);
     if (now?.frozen) return thaw(context, id, call);
     if (now?.phase === 'ready') return now;
+    await volumes.requireAll(spec, call);
     await network?.require();
     links.hangUp(id, 'it is started again');
     return starts.run(() => startWorkload(context, found, { id, spec, runtime, ...call }));
@@ -128,6 +130,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
       abilityOf(
         {
           sweep: sweeping,
+          volumes,
           ...(kind.freezes && { freeze: freezing }),
           ...(kind.suspends && { suspend: suspending }),
           ...(travel && { snapshots: travel.snapshots }),
@@ -144,13 +147,14 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
         backend: kind.name,
         runtimes: known.names,
         templates,
-        ...podAbilitiesOf(usual, abilities),
+        ...admission.abilitiesOf(usual),
         ...enforcement,
       };
     },
 
-    async validate(spec) {
+    async validate(spec, call) {
       await admission.check(spec);
+      await volumes.requireAll(spec, call);
       await network?.require();
     },
 

@@ -80,14 +80,12 @@ const MISSING: Partial<Record<Ability, string>> = {
   snapshotXattrs: 'there are no snapshots',
   snapshotRoot: 'a pod can write a few directories, and has all other files of its image',
   memorySnapshots: 'Kubernetes cannot keep processes',
-  volumes: 'pods mount nothing yet',
-  volumeSize: 'pods mount nothing yet',
-  volumeCopies: 'pods mount nothing yet',
-  volumeArchives: 'pods mount nothing yet',
-  volumeSubpath: 'pods mount nothing yet',
-  tmpfs: 'pods mount nothing yet',
-  bucketMounts: 'pods mount nothing yet: use copies of buckets',
-  hostPaths: 'pods mount nothing yet',
+  volumeCopies: 'claims are copied where the storage can, which was not tried: no copies are made',
+  volumeArchives: 'the files of a claim are read by the sandboxes that mount it',
+  volumeSubpath: 'to a part of a volume a node follows the links that programs make in it',
+  tmpfs: 'pods mount volumes alone',
+  bucketMounts: 'pods mount volumes alone: use copies of buckets',
+  hostPaths: 'pods mount volumes alone',
 };
 
 const MISSING_ON_LINUX: Partial<Record<Ability, string>> = {

@@ -4,6 +4,7 @@ import type { Egress } from '../../egress/egress.ts';
 import type { Policy } from '../../policy/policy.ts';
 import type { ClientOptions } from './client/kubernetes-client.ts';
 import type { TenancySettings } from './tenancy/tenancy.ts';
+import type { VolumeSettings } from './volumes/volume-settings.ts';
 
 /** The settings of every backend on Kubernetes. */
 export interface KubernetesSettings extends ClientOptions {
@@ -32,6 +33,8 @@ export interface KubernetesSettings extends ClientOptions {
   requests?: { cpus: number; memoryBytes: number };
   /** The disk limit of a sandbox that asks for none. Default 10 GiB. */
   diskBytes?: number;
+  /** What named volumes are. */
+  volumes?: VolumeSettings;
   /**
    * How guests are reached: by an exec through API server and kubelet (default), or from inside the cluster
    * over the network of pods.

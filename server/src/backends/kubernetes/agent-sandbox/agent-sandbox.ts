@@ -4,7 +4,7 @@ import type { PodBackendKind } from '../pod-kind.ts';
 import type { Runtime } from '../runtimes.ts';
 import { diskBytesOf } from '../workloads/disk.ts';
 import { abilitiesWith } from './abilities.ts';
-import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from './needs.ts';
+import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS } from './needs.ts';
 import { renderSandboxProbe } from './sandbox-probe.ts';
 import { agentSandboxes } from './sandboxes.ts';
 import { checkPoolAndStorage, type AgentSandboxOptions } from './settings.ts';
@@ -23,7 +23,7 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
   const kind: PodBackendKind = {
     name: 'agent-sandbox',
     kinds: [...KINDS, ...(usesPool ? POOL_KINDS : [])],
-    rights: [...RIGHTS, ...(settings.storage ? STORAGE_RIGHTS : []), ...(usesPool ? POOL_RIGHTS : [])],
+    rights: [...RIGHTS, ...(usesPool ? POOL_RIGHTS : [])],
     ...abilitiesWith(settings),
     ...(settings.storage && { volumeBytes: diskBytesOf(settings.storage.size) }),
     renderProbe: renderSandboxProbe,

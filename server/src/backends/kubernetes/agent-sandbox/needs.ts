@@ -1,6 +1,7 @@
 /** What this backend needs of a cluster: the kinds it uses, and what it does with them. */
 import { POD_RIGHTS } from '../tenancy/pod-rights.ts';
 import type { Kind, Right } from '../prerequisites.ts';
+import { VOLUME_RIGHTS } from '../volumes/volume-settings.ts';
 
 const RELEASE = 'https://github.com/kubernetes-sigs/agent-sandbox/releases/download/v0.5.6';
 const install = (file: string) => `Install agent-sandbox 0.5 or newer: kubectl apply -f ${RELEASE}/${file}`;
@@ -13,24 +14,14 @@ export const KINDS: Kind[] = [
   { groupVersion: `${CORE}/v1beta1`, resource: 'sandboxes', hint: install('sandbox.yaml') },
 ];
 
-/** What is made for sandboxes; pods come with the Sandbox. */
-export const OWNED_KINDS = ['Sandbox', 'Pod'];
+/** What is made for sandboxes, pods and claims for their files with the Sandbox, and for named volumes. */
+export const OWNED_KINDS = ['Sandbox', 'Pod', 'PersistentVolumeClaim'];
 export const OWNED_POOL_KINDS = ['SandboxTemplate', 'SandboxWarmPool', 'SandboxClaim'];
 
 export const RIGHTS: Right[] = [
   { group: CORE, resource: 'sandboxes', verbs: ALL, why: 'a sandbox is a Sandbox' },
   ...POD_RIGHTS,
-];
-
-/** What volumes need besides: they come with the Sandbox, and go with it. */
-export const STORAGE_RIGHTS: Right[] = [
-  {
-    group: '',
-    resource: 'persistentvolumeclaims',
-    verbs: ['list', 'delete'],
-    optional: true,
-    why: 'removes those whose Sandbox is gone',
-  },
+  ...VOLUME_RIGHTS,
 ];
 
 /** What a warm pool needs besides. */

@@ -6,7 +6,7 @@ import { declarations, type Declarations, type Place } from '../tenancy/declarat
 import { renderedSpec } from '../workloads/rendered-spec.ts';
 import { abilitiesWith } from './abilities.ts';
 import { renderClaim } from './claim.ts';
-import { OWNED_KINDS, OWNED_POOL_KINDS, POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from './needs.ts';
+import { OWNED_KINDS, OWNED_POOL_KINDS, POOL_RIGHTS, RIGHTS } from './needs.ts';
 import { poolObjects, type PoolObjects } from './pool-objects.ts';
 import { renderSandbox } from './sandbox.ts';
 import { checkPoolAndStorage, type AgentSandboxOptions } from './settings.ts';
@@ -23,12 +23,8 @@ export function agentSandboxDeclarations(settings: AgentSandboxOptions): Declara
   }
 
   return declarations(settings, {
-    kinds: [
-      ...OWNED_KINDS,
-      ...(storage ? ['PersistentVolumeClaim'] : []),
-      ...(warmPool > 0 ? OWNED_POOL_KINDS : []),
-    ],
-    rights: [...RIGHTS, ...(storage ? STORAGE_RIGHTS : []), ...(warmPool > 0 ? POOL_RIGHTS : [])],
+    kinds: [...OWNED_KINDS, ...(warmPool > 0 ? OWNED_POOL_KINDS : [])],
+    rights: [...RIGHTS, ...(warmPool > 0 ? POOL_RIGHTS : [])],
     async sandbox(place, id, input) {
       const { spec, options } = await renderedSpec(place, settings, input, abilitiesWith({ storage }));
       const nowMs = place.client.now();

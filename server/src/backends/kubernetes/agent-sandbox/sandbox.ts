@@ -1,6 +1,7 @@
 /** The Sandbox of a sandbox: what is written, and what it says about itself. */
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { refusalOf } from '../client/from-kubernetes.ts';
+import { volumeLabels } from '../workloads/pod-mounts.ts';
 import { podSpec, type PodOptions } from '../workloads/pod-spec.ts';
 import type { Failure } from '../workloads/pod-state.ts';
 import {
@@ -31,7 +32,7 @@ export function blueprint(
   const pod = podSpec(id, spec, options) as { securityContext: object };
   return {
     podTemplate: {
-      metadata: { labels, annotations: POD_ANNOTATIONS },
+      metadata: { labels: { ...labels, ...volumeLabels(spec) }, annotations: POD_ANNOTATIONS },
       // A new volume is empty and belongs to root. `fsGroup` gives it to the group of the pod.
       spec: storage
         ? {

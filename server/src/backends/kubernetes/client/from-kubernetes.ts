@@ -25,7 +25,7 @@ const WORDED_FAILURES: [pattern: RegExp, code: ErrorCode, reason: string, hint: 
     /exceeded quota/i,
     'resource_exhausted',
     'quota_exceeded',
-    'Remove sandboxes, ask for less, or raise the ResourceQuota of the namespace',
+    'Remove sandboxes or volumes, ask for less, or raise the ResourceQuota of the namespace',
   ],
   [
     /violates PodSecurity/i,

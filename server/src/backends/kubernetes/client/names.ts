@@ -1,5 +1,5 @@
 /** How our objects are called and marked, whichever kind they are. */
-import { isId, type SandboxId } from '@cay/sdk/protocol';
+import { isId, type SandboxId, type VolumeId } from '@cay/sdk/protocol';
 import type { KubernetesObject } from './objects.ts';
 
 export const LABELS = {
@@ -20,6 +20,10 @@ export const LABELS = {
   next: 'cay.dev/next',
   /** The data directory whose server makes it. */
   maker: 'cay.dev/maker',
+  /** Of the claim of a named volume. */
+  volume: 'cay.dev/volume',
+  /** Of such a claim that is being made, and is no volume yet. */
+  making: 'cay.dev/making',
   /** Of what the network is tried with, and whose that is. It is no sandbox, and is not looked for as one. */
   probe: 'cay.dev/probe',
   probeOf: 'cay.dev/probe-of',
@@ -43,12 +47,18 @@ export const ANNOTATIONS = {
   memoryBytes: 'cay.dev/memory-bytes',
   cpus: 'cay.dev/cpus',
   diskBytes: 'cay.dev/disk-bytes',
+  /** The named volumes that it mounts, with commas. */
+  volumes: 'cay.dev/volumes',
 } as const;
 
 export const MANAGER = 'cay';
 
 /** A name must not have a `_`. */
 export function objectName(id: SandboxId): string {
+  return `cay-${id.replace('_', '-')}`;
+}
+
+export function volumeClaimName(id: VolumeId): string {
   return `cay-${id.replace('_', '-')}`;
 }
 

@@ -1,6 +1,7 @@
 /** The Job of a sandbox: what is written, and when it is over. */
 import type { SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import type { Job } from '../client/objects.ts';
+import { volumeLabels } from '../workloads/pod-mounts.ts';
 import { podSpec } from '../workloads/pod-spec.ts';
 import type { Failure } from '../workloads/pod-state.ts';
 import {
@@ -27,7 +28,11 @@ export function renderJob(
     apiVersion: 'batch/v1',
     kind: 'Job',
     metadata: workloadMetadata(id, spec, incarnation, options),
-    spec: jobSpec(podSpec(id, spec, options), sandboxLabels(id, options), options.leaseSeconds),
+    spec: jobSpec(
+      podSpec(id, spec, options),
+      { ...sandboxLabels(id, options), ...volumeLabels(spec) },
+      options.leaseSeconds,
+    ),
   };
 }
 

@@ -1,13 +1,14 @@
 /** What this backend needs of a cluster: the kinds it uses, and what it does with them. */
 import { POD_RIGHTS } from '../tenancy/pod-rights.ts';
 import type { Kind, Right } from '../prerequisites.ts';
+import { VOLUME_RIGHTS } from '../volumes/volume-settings.ts';
 
 export const KINDS: Kind[] = [
   { groupVersion: 'batch/v1', resource: 'jobs', hint: 'Kubernetes 1.27 or newer is needed' },
 ];
 
-/** What is made for sandboxes; pods come with the Job. */
-export const OWNED_KINDS = ['Job', 'Pod'] as const;
+/** What is made for sandboxes, pods with the Job, and for named volumes. */
+export const OWNED_KINDS = ['Job', 'Pod', 'PersistentVolumeClaim'] as const;
 
 export const RIGHTS: Right[] = [
   {
@@ -17,4 +18,5 @@ export const RIGHTS: Right[] = [
     why: 'a sandbox is a Job',
   },
   ...POD_RIGHTS,
+  ...VOLUME_RIGHTS,
 ];

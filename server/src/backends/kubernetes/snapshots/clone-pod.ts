@@ -17,7 +17,7 @@ export async function clonePod(
   snapshot: SnapshotId,
   { start = false, ...scope }: Omit<CloneOptions, 'memory'>,
 ): Promise<Observation> {
-  const { admission, network, specs, starts, store, workloads } = context;
+  const { admission, network, specs, starts, store, volumes, workloads } = context;
   requireWanted(scope.signal);
   const runtime = await admission.check(spec);
   const there = await workloads.find(id, scope);
@@ -29,6 +29,7 @@ export async function clonePod(
     return start ? context.ensure(id, spec, scope) : context.observed(id, there);
   }
   const from = await store.require(snapshot);
+  await volumes.requireAll(spec, scope);
   await network?.require();
   await specs.keep(id, spec);
   return starts.run(async () => {

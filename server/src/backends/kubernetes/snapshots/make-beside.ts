@@ -16,6 +16,7 @@ import type { Pod } from '../client/objects.ts';
 import type { Live } from '../links/guest-links.ts';
 import type { Runtime } from '../runtimes.ts';
 import { ANSWER_MS, awaitGuest, LOOK_AGAIN_MS } from '../workloads/await-guest.ts';
+import { mountPoints } from '../workloads/pod-mounts.ts';
 import { directoriesOf } from '../workloads/pod-spec.ts';
 import { containerOf } from '../workloads/pod-state.ts';
 import { makeWorkdir } from '../workloads/start-workload.ts';
@@ -175,6 +176,6 @@ async function fill(
       `Cannot make sandbox "${id}" of snapshot "${from.id}" with a read-only root: a pod has no way to have files in ${lost.join(', ')} that it cannot write`,
     );
   const guest = await link.ready({ signal, timeoutMs: ANSWER_MS });
-  const tree = onlyIn(store.tree(from.id), directories);
+  const tree = onlyIn(store.tree(from.id), directories, { except: mountPoints(spec) });
   await guest.unpack({ user: USER.name, path: '/' }, tree, withDeadline({ signal }, COPY_MS));
 }

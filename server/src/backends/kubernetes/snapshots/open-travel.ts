@@ -25,7 +25,7 @@ export interface Travel {
   leftOver(scope?: CallScope & { dryRun?: boolean }): Promise<OrphanObject[]>;
 }
 
-type Shared = 'admission' | 'starts' | 'changes' | 'network' | 'observed' | 'ensure';
+type Shared = 'admission' | 'starts' | 'changes' | 'network' | 'observed' | 'ensure' | 'volumes';
 
 /** Snapshots of the pods of one namespace. */
 export function openTravel(

@@ -25,7 +25,7 @@ export async function rollbackPod(
   snapshot: SnapshotId,
   scope: CallScope,
 ): Promise<Observation> {
-  const { admission, specs, starts, store, workloads, links } = context;
+  const { admission, specs, starts, store, volumes, workloads, links } = context;
   const { signal } = scope;
   const action = `roll sandbox "${id}" back`;
   requireWanted(signal);
@@ -36,6 +36,7 @@ export async function rollbackPod(
   if (phase === 'starting') throw new CayError('failed_precondition', `Cannot ${action}: it is ${phase}`);
   const annotations = old.workload.metadata.annotations ?? {};
   const spec = await specs.read(id, annotations[ANNOTATIONS.specHash]);
+  await volumes.requireAll(spec, scope);
   const runtime = (await admission.runtimes()).pick(annotations[ANNOTATIONS.runtime]);
   const isReady = phase === 'ready';
   const project = scope.project;

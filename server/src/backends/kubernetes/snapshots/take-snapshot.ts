@@ -14,13 +14,14 @@ import type { Pod } from '../client/objects.ts';
 import { reachGuest } from '../links/reach-guest.ts';
 import { ANSWER_MS } from '../workloads/await-guest.ts';
 import { limitsOf } from '../workloads/limits-of.ts';
+import { mountPoints } from '../workloads/pod-mounts.ts';
 import { directoriesOf } from '../workloads/pod-spec.ts';
 import { isRunning } from '../workloads/pod-state.ts';
 import { GUEST_ANSWER_MS } from '../workloads/start-workload.ts';
 import type { Found } from '../workloads/workload.ts';
 import { STORE_FAULTS } from './snapshot-store.ts';
 import type { TravelContext } from './travel-context.ts';
-import { bounded, mostTreeBytes, packedNames, unlessSilent, withParents } from './tree-entries.ts';
+import { bounded, mostTreeBytes, onlyIn, packedNames, unlessSilent, withParents } from './tree-entries.ts';
 
 export const SNAPSHOT_FAULTS = ['kubernetes.snapshot.still', ...STORE_FAULTS] as const;
 
@@ -54,15 +55,19 @@ export async function takeSnapshot(
     phase === 'ready' ? await ready(context, id, scope) : await resting(context, id, found, scope);
   const { guest, pod } = reached;
   const directories = directoriesOf(pod);
+  const mounted = mountPoints(spec);
   const still =
     phase === 'ready' && !frozen ? await guest.still(withDeadline(scope, GUEST_ANSWER_MS)) : undefined;
   try {
     await faultPoint('kubernetes.snapshot.still');
     const copying = withDeadline(scope, COPY_MS);
-    const packed = guest.pack({ user: USER.name, path: '/', paths: packedNames(directories) }, copying);
+    const paths = { paths: packedNames(directories), except: packedNames(mounted) };
+    const packed = guest.pack({ user: USER.name, path: '/', ...paths }, copying);
     const heard = unlessSilent(packed, SILENT_MS, action);
     const files = bounded(heard, mostTreeBytes(context.mostBytes(spec)), action);
-    const tree = withParents(checkedTree(files, { allowMarks: true }), directories);
+    // A guest of an earlier version packs what is mounted too.
+    const own = mounted.length > 0 ? onlyIn(files, directories, { except: mounted }) : files;
+    const tree = withParents(checkedTree(own, { allowMarks: true }), directories);
     const finish = async () => {
       if (still?.isOver)
         throw new CayError('unavailable', `Cannot ${action}: its guest has let it go on meanwhile`);

@@ -4,6 +4,7 @@ import type { CallScope, Observation } from '../../backend.ts';
 import type { ObservationFeed } from '../../support/observation-feed.ts';
 import type { PodAdmission } from '../pod-admission.ts';
 import type { NetworkEnforcing } from '../tenancy/network-enforcement.ts';
+import type { VolumeClaims } from '../volumes/volume-claims.ts';
 import type { WorkloadContext } from '../workloads/workload-context.ts';
 import type { Found } from '../workloads/workload.ts';
 import type { SnapshotStore } from './snapshot-store.ts';
@@ -14,6 +15,7 @@ export interface TravelContext extends WorkloadContext {
   store: SnapshotStore;
   specs: SpecFiles;
   admission: PodAdmission;
+  volumes: Pick<VolumeClaims, 'requireAll'>;
   /** Bounds how many pods are started at once. */
   starts: Semaphore;
   changes: ObservationFeed;

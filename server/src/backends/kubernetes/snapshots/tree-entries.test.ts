@@ -23,6 +23,18 @@ describe('onlyIn', () => {
     expect(tarNames(await gather(onlyIn(whole(), own, { parents: true })))[0]).toBe('home');
   });
 
+  it('leaves out what something else is mounted over, and refuses another name of a file there', async () => {
+    const except = ['/home/user/file'];
+    expect(tarNames(await gather(onlyIn(whole(), ['/home'], { except })))).toEqual([
+      'home',
+      'home/user',
+      'home/username',
+    ]);
+    await expect(gather(onlyIn(whole(), ['/home', '/tmp'], { except }))).rejects.toMatchObject({
+      code: 'unsupported',
+    });
+  });
+
   it('refuses another name of a file that does not', async () => {
     await expect(gather(onlyIn(whole(), ['/tmp']))).rejects.toMatchObject({ code: 'unsupported' });
   });

@@ -33,15 +33,20 @@ function parentsOf(directory: string): string[] {
   return parts.slice(1).map((_, at) => parts.slice(0, at + 1).join('/'));
 }
 
-/** The entries below these directories, and with `parents` also the directories above them. */
+/**
+ * The entries below these directories, and with `parents` also the directories above them. What something else
+ * is mounted over, `except`, is left out.
+ */
 export async function* onlyIn(
   tree: AsyncIterable<Uint8Array>,
   directories: readonly string[],
-  { parents = false }: { parents?: boolean } = {},
+  { parents = false, except = [] }: { parents?: boolean; except?: readonly string[] } = {},
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const own = directories.map(nameOf);
   const above = new Set(parents ? directories.flatMap(parentsOf) : []);
-  const isOwn = (name: string) => own.some((directory) => isIn(name, directory));
+  const mounted = except.map(nameOf);
+  const isOwn = (name: string) =>
+    own.some((directory) => isIn(name, directory)) && !mounted.some((point) => isIn(name, point));
   yield* passEntries(tree, (entry) => {
     if (entry.letter === '5' && above.has(entry.name)) return entry.head;
     if (!isOwn(entry.name)) return undefined;

@@ -22,6 +22,14 @@ describe('tenancyObjects', () => {
     expect(range).not.toHaveProperty('max');
   });
 
+  it('bounds volume claims where it is told to', () => {
+    expect(bounds({ pods: 7 }).quota).not.toHaveProperty('persistentvolumeclaims');
+    expect(bounds({ pods: 7, claims: 3, storage: '1Ti' }).quota).toMatchObject({
+      persistentvolumeclaims: '3',
+      'requests.storage': '1Ti',
+    });
+  });
+
   it('takes the bounds of the settings', () => {
     const { quota, range } = bounds({
       pods: 7,

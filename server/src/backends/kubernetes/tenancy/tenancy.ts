@@ -27,6 +27,9 @@ export interface TenancySettings {
   /** What the disk limits of all sandboxes may add up to. Absent: `diskBytes` for each pod. */
   disk?: string;
   maxDisk?: string;
+  /** How many volume claims there may be at once, and what they may ask for together. Absent: any. */
+  claims?: number;
+  storage?: string;
   /** The disk limit of a container that has none. Default 10 GiB. */
   diskBytes?: number;
   /** The pods that may reach guests over the pod network, and the port. Absent: none. */
@@ -148,6 +151,8 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
         hard: {
           pods: String(tenancy.pods),
           ...Object.fromEntries(Object.entries(all).map(([name, amount]) => [`limits.${name}`, amount])),
+          ...(tenancy.claims !== undefined && { persistentvolumeclaims: String(tenancy.claims) }),
+          ...(tenancy.storage !== undefined && { 'requests.storage': tenancy.storage }),
           // Sandboxes are reached through the server alone.
           'services.loadbalancers': '0',
           'services.nodeports': '0',

@@ -14,6 +14,7 @@ import { DISK_REQUEST_BYTES, diskLimitOf, EPHEMERAL_STORAGE } from './disk.ts';
 import type { Pod } from '../client/objects.ts';
 import type { Runtime } from '../runtimes.ts';
 import { DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from '../settings.ts';
+import { besideMounts, podMounts } from './pod-mounts.ts';
 
 /** The container of the sandbox itself. */
 export const CONTAINER = 'sandbox';
@@ -63,6 +64,7 @@ export interface PodOptions {
 export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: PodOptions): object {
   const { settings, runtime, pullPolicy } = options;
   const writable = writableOf(spec, options.beside?.directories);
+  const mounted = podMounts(spec, settings.volumes);
   // For both containers alike: the limits of a pod, which are those that hold for gVisor, are those of its
   // largest container.
   const disk = diskLimitOf(spec.limits, settings);
@@ -88,9 +90,11 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
       runAsUser: USER.uid,
       runAsGroup: USER.gid,
       seccompProfile: { type: 'RuntimeDefault' },
+      ...mounted.security,
       // The guest, which is not root, listens on ports such as 53 and 443. `restricted` allows it.
       ...(settings.egress && { sysctls: [{ name: 'net.ipv4.ip_unprivileged_port_start', value: '0' }] }),
     },
+    ...mounted.placement,
     tolerations: ['not-ready', 'unreachable'].map((state) => ({
       key: `node.kubernetes.io/${state}`,
       operator: 'Exists',
@@ -133,6 +137,7 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
           { name: 'guest', mountPath: '/etc/group', subPath: 'group', readOnly: true },
           { name: 'socket', mountPath: SOCKET_DIRECTORY },
           ...writable.map(({ path, name }) => ({ name: FILES, mountPath: path, subPath: name })),
+          ...mounted.volumeMounts,
         ],
       },
     ],
@@ -140,6 +145,7 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
       { name: 'guest', emptyDir: { sizeLimit: '64Mi' } },
       { name: 'socket', emptyDir: { medium: 'Memory', sizeLimit: '1Mi' } },
       { name: FILES, emptyDir: { sizeLimit: String(disk) } },
+      ...mounted.volumes,
     ],
   };
 }
@@ -153,7 +159,7 @@ function writableOf(spec: SandboxSpec, further: readonly string[] = []): Writabl
     { path: '/tmp', name: 'tmp', mode: '1777' },
     { path: '/run', name: 'run', mode: '0755' },
   ];
-  if (spec.readOnlyRoot) return always;
+  if (spec.readOnlyRoot) return besideMounts(always, spec);
   const usual = [
     { path: USER.home, name: 'home', mode: '0755' },
     ...always,
@@ -163,7 +169,8 @@ function writableOf(spec: SandboxSpec, further: readonly string[] = []): Writabl
   const isOwn = spec.workdir !== '/' && !usual.some(({ path }) => isIn(spec.workdir, path));
   const known = isOwn ? [...usual, { path: spec.workdir, name: 'work', mode: '0755' }] : usual;
   const missing = further.filter((path) => !known.some((each) => isIn(path, each.path)));
-  return [...known, ...missing.map((path, at) => ({ path, name: `more-${at}`, mode: '0755' }))];
+  const all = [...known, ...missing.map((path, at) => ({ path, name: `more-${at}`, mode: '0755' }))];
+  return besideMounts(all, spec);
 }
 
 /** The directories of a sandbox of this spec that can be written, and that its files are in. */

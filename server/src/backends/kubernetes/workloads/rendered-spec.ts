@@ -7,6 +7,7 @@ import type { Place } from '../tenancy/declarations.ts';
 import { podAbilitiesOf, type PodAbilities } from './pod-abilities.ts';
 import { findRuntimes, runtimeChoice } from '../runtimes.ts';
 import { checkSettings, type KubernetesSettings } from '../settings.ts';
+import { checkMounts } from './pod-mounts.ts';
 import { checkWorkdir } from './workdir.ts';
 import { workloadOptionsOf, type WorkloadOptions } from './workload.ts';
 
@@ -23,7 +24,7 @@ export async function renderedSpec(
   const known = runtimeChoice(await findRuntimes(client, settings.runtimeClass), settings);
   const { runtime: asked } = input as { runtime?: string };
   const runtime = known.pick(asked);
-  const { abilities, notes } = podAbilitiesOf(runtime, can);
+  const { abilities, notes } = podAbilitiesOf(runtime, { volumes: settings.volumes ?? {}, ...can });
   const policy = settings.policy ?? DEFAULT_POLICY;
   const asWritten = withoutUnenforceable(input, abilities, usualLimits(policy));
   requireSpec(asWritten as SandboxSpec);
@@ -31,6 +32,7 @@ export async function renderedSpec(
   checkSpec(spec, 'Kubernetes', { runtimes: known.names, abilities, notes });
   requireLimits(policy, spec.limits, abilities);
   checkWorkdir(spec.workdir);
+  checkMounts(spec);
   const context = { settings: { ...settings, ...checkSettings(settings) }, namespace, installation };
   return { spec, options: workloadOptionsOf(context, spec, runtime) };
 }

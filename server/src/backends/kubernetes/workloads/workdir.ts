@@ -4,9 +4,8 @@
  */
 import { posix } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
+import { RESERVED } from './pod-mounts.ts';
 
-/** Directories of the node, the kernel and the guest. */
-const RESERVED = ['/.cay', '/.cay-run', '/dev', '/etc', '/proc', '/sys'];
 const MAX_BYTES = 1024;
 const MAX_NAME_BYTES = 255;
 // The cluster takes no ":" in such a path.

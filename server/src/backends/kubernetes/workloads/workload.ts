@@ -3,6 +3,7 @@ import type { CallScope } from '../../backend.ts';
 import { hashOf } from '../../support/spec-hash.ts';
 import { ANNOTATIONS, LABELS, MANAGER, objectName, sandboxOf } from '../client/names.ts';
 import type { KubernetesObject, Pod } from '../client/objects.ts';
+import { volumesOf } from './pod-mounts.ts';
 import type { PodOptions } from './pod-spec.ts';
 import type { Failure } from './pod-state.ts';
 import type { Runtime } from '../runtimes.ts';
@@ -132,6 +133,7 @@ export function workloadMetadata(
 ): { name: string; namespace: string; labels: Record<string, string>; annotations: Record<string, string> } {
   const { cpus, memoryBytes, diskBytes } = spec.limits;
   const { beside } = options;
+  const volumes = volumesOf(spec);
   const { [LABELS.sandbox]: sandbox, ...others } = sandboxLabels(id, options);
   const whose: Record<string, string> = beside
     ? { [LABELS.next]: sandbox!, [LABELS.maker]: beside.maker }
@@ -148,6 +150,7 @@ export function workloadMetadata(
       ...(memoryBytes !== null && { [ANNOTATIONS.memoryBytes]: String(memoryBytes) }),
       ...(cpus !== null && { [ANNOTATIONS.cpus]: String(cpus) }),
       ...(diskBytes !== null && { [ANNOTATIONS.diskBytes]: String(diskBytes) }),
+      ...(volumes.length > 0 && { [ANNOTATIONS.volumes]: volumes.join(',') }),
     },
   };
 }
