@@ -9,6 +9,7 @@ import type { PodBackendOptions } from '../../../server/src/backends/kubernetes/
 import type { TestPlatform } from '../../conformance/backend-suite.ts';
 import { until } from '../../conformance/box.ts';
 import type { Kubectl } from '../cluster/kubectl.ts';
+import { PROVISIONED } from '../cluster/provisioner.ts';
 import { BASE_IMAGE, GUEST_IMAGE } from '../cluster/sandbox-images.ts';
 import type { SharedCluster } from './shared-cluster.ts';
 
@@ -47,7 +48,14 @@ export async function podPlatform(
   const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
   const dir = await mkdtemp(join(tmpdir(), 'cay-kept-'));
   const open = () =>
-    opening({ kubeconfig: cluster.kubeconfig, namespace, runtimeClass, keep: { dir }, ...images });
+    opening({
+      kubeconfig: cluster.kubeconfig,
+      namespace,
+      runtimeClass,
+      keep: { dir },
+      volumes: PROVISIONED,
+      ...images,
+    });
   const made: PodPlatform = {
     namespace,
     backend: await open(),

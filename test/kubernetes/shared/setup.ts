@@ -1,7 +1,8 @@
 /** One cluster for all tests of this folder, which run side by side on it, each in namespaces of its own. */
 import type { TestProject } from 'vitest/node';
 import { startCluster, whyNoCluster, type Cluster } from '../cluster/cluster.ts';
-import { kubectl } from '../cluster/kubectl.ts';
+import { kubectl, type Kubectl } from '../cluster/kubectl.ts';
+import { startProvisioner, type Provisioner } from '../cluster/provisioner.ts';
 import { importSandboxImages } from '../cluster/sandbox-images.ts';
 import { createVolumes } from '../cluster/volumes.ts';
 
@@ -17,21 +18,25 @@ declare module 'vitest' {
 }
 
 let cluster: Cluster | undefined;
+let api: Kubectl | undefined;
+let provisioner: Provisioner | undefined;
 
 export async function setup(project: TestProject): Promise<void> {
   const options = { agentSandbox: true };
   const whyNot = await whyNoCluster('full', options);
   if (whyNot !== undefined) return project.provide('cluster', { whyNot });
   cluster = await startCluster('full', options);
-  const api = await kubectl(cluster);
+  api = await kubectl(cluster);
   const { directory, kubeconfig, whyNoGvisor } = cluster;
   await importSandboxImages(cluster);
   await createVolumes(cluster, api, 24);
   if (whyNoGvisor === undefined) await api.createRuntimeClass('gvisor');
-  api.close();
+  provisioner = await startProvisioner(cluster, api);
   project.provide('cluster', { directory, kubeconfig, whyNoGvisor });
 }
 
 export async function teardown(): Promise<void> {
+  await provisioner?.stop();
+  api?.close();
   await cluster?.stop();
 }
