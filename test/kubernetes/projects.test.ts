@@ -13,11 +13,12 @@ import {
   kubernetesClient,
   type KubernetesClient,
 } from '../../server/src/backends/kubernetes/client/kubernetes-client.ts';
-import { projectNamespace } from '../../server/src/backends/kubernetes/client/names.ts';
+import { projectNamespace, volumeClaimName } from '../../server/src/backends/kubernetes/client/names.ts';
 import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/client/objects.ts';
 import { rbacObjects } from '../../server/src/backends/kubernetes/tenancy/rbac.ts';
 import { projectRights, tenancyObjects } from '../../server/src/backends/kubernetes/tenancy/tenancy.ts';
 import { until } from '../conformance/box.ts';
+import { rejects } from '../conformance/suite.ts';
 import { accountKubeconfig, APPLY } from './cluster/account-kubeconfig.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';
@@ -144,6 +145,42 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
     expect(await api.names(projectNamespace(namespace, red))).toEqual([]);
     expect((await next.list()).map(({ id }) => id)).toEqual([other]);
     await next.remove(other);
+  });
+
+  it('keeps the volumes of each project in its namespace, and finds them again after a start', async () => {
+    const volumes = (await open()).ability('volumes')!;
+    const [one, other] = [newId('vol'), newId('vol')];
+    await volumes.createVolume(one, { sizeBytes: null, project: red });
+    await volumes.createVolume(other, { sizeBytes: null, project: blue });
+    const claims = async (project: string) =>
+      (await api.names(projectNamespace(namespace, project))).filter((name) => name.startsWith('persistent'));
+    expect(await claims(red)).toEqual([`persistentvolumeclaims/${volumeClaimName(one)}`]);
+    const backend = await open();
+    const next = backend.ability('volumes')!;
+    expect(await next.inspectVolume(one, { project: red })).toMatchObject({ id: one });
+    expect((await next.listVolumes()).map(({ id }) => id).toSorted()).toEqual([one, other].toSorted());
+    await rejects(next.inspectVolume(one, { project: blue }), 'not_found');
+    const mounts = [{ type: 'volume' as const, volume: one, path: '/data', readOnly: false }];
+    await backend.validate({ ...spec, mounts }, { project: red });
+    await rejects(backend.validate({ ...spec, mounts }, { project: blue }), 'not_found');
+    expect((await backend.capabilities()).abilities).toMatchObject({ volumes: true, volumeSize: false });
+    await rejects(next.createVolume(newId('vol'), { sizeBytes: 1 << 30, project: red }), 'unsupported');
+    await next.removeVolume(one, { project: red });
+    expect([await claims(red), await claims(blue)]).toMatchObject([[], [expect.any(String)]]);
+    await next.removeVolume(other, { project: blue });
+    expect(await next.listVolumes()).toEqual([]);
+  });
+
+  it('does without volumes where the account may make no claims, and says so', async () => {
+    const backend = await open(
+      installed(rights().filter(({ resource }) => resource !== 'persistentvolumeclaims')),
+    );
+    const { abilities, notes } = await backend.capabilities();
+    expect(abilities.volumes).toBe(false);
+    expect(notes.volumes).toContain('cay kubernetes render');
+    const volumes = backend.ability('volumes')!;
+    await rejects(volumes.createVolume(newId('vol'), { sizeBytes: null, project: red }), 'permission_denied');
+    await begin(backend, red);
   });
 
   it('may touch no namespace but its own, whatever its rights are called', async () => {
