@@ -12,13 +12,15 @@ import { rejects } from '../../conformance/suite.ts';
 import { kubectl, type Kubectl } from '../cluster/kubectl.ts';
 import { PROVISIONED } from '../cluster/provisioner.ts';
 import { BASE_IMAGE, GUEST_IMAGE } from '../cluster/sandbox-images.ts';
-import { podPlatform, type PodPlatform } from './pod-platform.ts';
+import { podPlatform, type Opening, type PodPlatform } from './pod-platform.ts';
 import { sharedCluster } from './shared-cluster.ts';
 
 const { cluster, why } = await sharedCluster('volumes');
 const MiB = 1024 * 1024;
 
 const at = (volume: VolumeId, path = '/data'): Mount => ({ type: 'volume', volume, path, readOnly: false });
+const STORAGE = { size: '256Mi', storageClass: PROVISIONED.storageClass };
+const withStorage: Opening = (settings) => agentSandboxBackend({ ...settings, storage: STORAGE });
 const volumesOf = (backend: Backend): VolumeKeeping => backend.ability('volumes')!;
 
 describe.skipIf(why !== undefined)('volumes on a cluster', () => {
@@ -28,12 +30,17 @@ describe.skipIf(why !== undefined)('volumes on a cluster', () => {
   });
   afterAll(() => api?.close());
 
-  const claims = async (namespace: string) =>
-    (await api.get<List<KubernetesObject>>(`/api/v1/namespaces/${namespace}/persistentvolumeclaims`)).items;
+  /** Of named volumes. */
+  const claims = async (namespace: string) => {
+    const path = `/api/v1/namespaces/${namespace}/persistentvolumeclaims`;
+    const { items } = await api.get<List<KubernetesObject>>(path);
+    return items.filter(({ metadata }) => metadata.labels?.[LABELS.volume] !== undefined);
+  };
 
   describe.each([
     ['kubernetes-job', kubernetesJobBackend],
     ['agent-sandbox', agentSandboxBackend],
+    ['agent-sandbox and a volume for files', withStorage],
   ] as const)('with %s', (_, opening) => {
     let made: PodPlatform;
     beforeAll(async () => {
@@ -99,6 +106,20 @@ describe.skipIf(why !== undefined)('volumes on a cluster', () => {
       expect(await run(third, 'cat ~/kept; ls ~')).toMatchObject({ stdout: 'kept\nkept\n' });
       for (const each of [second, third]) await made.backend.remove(each);
       for (const each of [snapshot, later]) await snapshots.removeSnapshot(each);
+      await volumesOf(made.backend).removeVolume(id);
+    });
+
+    it('is there again after a stop, with what others wrote meanwhile', async () => {
+      const id = await volume();
+      const [one, other] = [newId('sbx'), newId('sbx')];
+      for (const each of [one, other]) await made.backend.ensure(each, specWith(at(id)));
+      await run(one, 'echo one > /data/note; echo own > ~/own');
+      await made.backend.stop(one, { graceMs: 100 });
+      await run(other, 'echo other >> /data/note');
+      await rejects(volumesOf(made.backend).removeVolume(id), 'failed_precondition');
+      await made.backend.ensure(one, specWith(at(id)));
+      expect(await run(one, 'cat /data/note ~/own')).toMatchObject({ stdout: 'one\nother\nown\n' });
+      for (const each of [one, other]) await made.backend.remove(each);
       await volumesOf(made.backend).removeVolume(id);
     });
 
