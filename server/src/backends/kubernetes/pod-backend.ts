@@ -86,7 +86,12 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
     onLooking: leases.start,
   });
   const { links } = context;
-  const volumes = volumeClaims({ ...place, workloads, prepare: () => admission.runtimes() });
+  const volumes = volumeClaims({
+    ...place,
+    volumes: settings.volumes,
+    workloads,
+    prepare: () => admission.runtimes(),
+  });
 
   const parts = { context, admission, starts, changes, network, observed, ensure, volumes };
   const travel = options.keep && openTravel(kind, { ...options.keep, ...parts });

@@ -17,6 +17,7 @@ import type { List } from '../client/objects.ts';
 import type { Place } from '../pod-kind.ts';
 import type { OrphanObject } from '../workloads/sweep.ts';
 import type { Workloads } from '../workloads/workload.ts';
+import type { VolumeSettings } from './volume-settings.ts';
 import { factsOf, isGoing, isInTheMaking, renderVolumeClaim, volumeOf, type VolumeClaim } from './claim.ts';
 
 export interface VolumeClaims extends VolumeKeeping {
@@ -26,7 +27,8 @@ export interface VolumeClaims extends VolumeKeeping {
   leftOver(scope?: CallScope): Promise<OrphanObject[]>;
 }
 
-export interface VolumeClaimsOptions extends Place {
+export interface VolumeClaimsOptions extends Pick<Place, 'client' | 'namespace' | 'installation'> {
+  volumes: VolumeSettings | undefined;
   workloads: Pick<Workloads, 'list'>;
   /** Has the namespace made, and the rights in it. */
   prepare(): Promise<unknown>;
@@ -39,7 +41,7 @@ const LOOK_AGAIN_MS = 200;
 const HALF_MADE_MS = 600_000;
 
 export function volumeClaims(options: VolumeClaimsOptions): VolumeClaims {
-  const { client, namespace, installation, settings, workloads, prepare } = options;
+  const { client, namespace, installation, volumes, workloads, prepare } = options;
   const claims = `/api/v1/namespaces/${namespace}/persistentvolumeclaims`;
   const pathOf = (id: VolumeId) => `${claims}/${volumeClaimName(id)}`;
 
@@ -84,7 +86,7 @@ export function volumeClaims(options: VolumeClaimsOptions): VolumeClaims {
       installation,
       project,
       sizeBytes,
-      volumes: settings.volumes,
+      volumes,
     });
     try {
       return (await client.json('POST', claims, {
@@ -122,7 +124,7 @@ export function volumeClaims(options: VolumeClaimsOptions): VolumeClaims {
       if (readOnly && from === undefined)
         throw new CayError('invalid_argument', `Cannot make volume "${id}" read-only: it would stay empty`);
       if (from !== undefined) unsupported('copied');
-      if (sizeBytes !== null && !settings.volumes?.enforced) unsupported('limited in size here');
+      if (sizeBytes !== null && !volumes?.enforced) unsupported('limited in size here');
       await prepare();
       const claim = await make(id, sizeBytes, scope);
       const facts = { ...factsOf(id, claim), usedBytes: null };
