@@ -34,8 +34,8 @@ function parentsOf(directory: string): string[] {
 }
 
 /**
- * The entries below these directories, and with `parents` also the directories above them. What something else
- * is mounted over, `except`, is left out.
+ * The entries below these directories, and with `parents` also the directories above them. What something
+ * else is mounted over, `except`, is left out.
  */
 export async function* onlyIn(
   tree: AsyncIterable<Uint8Array>,
