@@ -18,13 +18,13 @@ const TIERS: readonly Tier[] = ['short', 'middle', 'all'];
 /** The files of the middle tier, which the short one leaves out. */
 export const MIDDLE: readonly string[] = [
   'server/src/backends/docker/{docker,docker-egress,docker-travel-faults,pull}.test.ts',
-  'server/src/backends/local/local-{faults,hostname,ids,memory,parking,travel-faults}.test.ts',
+  'server/src/backends/local/local-{egress,faults,hostname,ids,memory,parking,travel-faults}.test.ts',
   'server/src/backends/probing/probed-local.test.ts',
   'server/src/control/{buckets/buckets,several-servers}.test.ts',
   'server/src/host/images/image-faults.test.ts',
   'server/src/host/snapshots/{overlay,send-changes,zfs}.test.ts',
   'server/src/{s3/bucket,storage/s3}.test.ts',
-  'test/attacks/{audit-flood,docker,hostile-buckets,large-records,mute-guests,slow-names}.test.ts',
+  'test/attacks/{audit-flood,docker,hostile-buckets,images,large-records,mute-guests,slow-names}.test.ts',
   'test/builds/{docker-build,template-build}.test.ts',
   'test/compat/compat.test.ts',
   'test/e2b/{code-interpreter,js-runsc,python,templates,wildcard-tls}.test.ts',
