@@ -160,17 +160,21 @@ describe('a client of HTTP/2', () => {
       Array.from({ length: 60 }, async (_, index) => {
         const socket = raw();
         let text = '';
-        socket.on('data', (data: Buffer) => (text += data.toString()));
-        if (index % 3 === 0) socket.end(request + request);
+        const count = () => text.match(/HTTP\/1\.1 200 /g)?.length;
+        socket.on('data', (data: Buffer) => {
+          text += data.toString();
+          // One that ends sooner would have no answer: Node takes its end for that of the connection.
+          if (count() === 2) socket.end();
+        });
+        if (index % 3 === 0) socket.write(request + request);
         else {
           const at = (index * 7) % request.length;
           socket.write(request.slice(0, at));
           await sleep(5);
-          socket.write(request.slice(at));
-          socket.end(request);
+          socket.write(request.slice(at) + request);
         }
         await new Promise<void>((resolve) => socket.once('close', () => resolve()));
-        return text.match(/HTTP\/1\.1 200 /g)?.length;
+        return count();
       }),
     );
     expect(new Set(answers)).toEqual(new Set([2]));
