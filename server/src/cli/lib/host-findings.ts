@@ -33,7 +33,7 @@ async function runscFinding(): Promise<Finding | undefined> {
   return {
     what: 'gVisor',
     state: 'absent',
-    detail: `${version} (${program}) is old: an idle sandbox takes 2 to 4 % of a core, and commands start slower`,
+    detail: `${version} (${program}) is old: commands take about twice as long`,
     remedy:
       'run "cay install gvisor" (needs Go, takes minutes), or install runsc from gVisor\'s own package repository; memory that was kept by another version is refused, files are not',
   };
