@@ -137,7 +137,6 @@ export function volumeClaims(options: VolumeClaimsOptions): VolumeClaims {
         const body = { metadata: { uid, labels: { [LABELS.making]: null } } };
         const call = { action: `make volume "${id}"`, body, type: MERGE_PATCH, signal: scope.signal };
         await client.json('PATCH', `${claims}/${name}`, call);
-        await faultPoint('kubernetes.volume.kept');
       } catch (error) {
         await remove(claim, id).catch(ignoreFailure);
         throw error;
