@@ -20,6 +20,7 @@ import { collectBody } from './collect-body.ts';
 import { pauseUntil } from './pause-until.ts';
 import type { Exchange, Header, HttpConnection } from './exchange.ts';
 import { runExchange } from './run-exchange.ts';
+import { widenSession } from './widen-session.ts';
 
 export interface Http2Proxy {
   take(stream: Duplex, connection: HttpConnection): void;
@@ -34,11 +35,6 @@ const SETTINGS = {
 /** What one stream may send ahead. Programs are near, targets may be far. */
 const FROM_PROGRAM = { ...SETTINGS, initialWindowSize: 256 * 1024 };
 const FROM_TARGET = { ...SETTINGS, initialWindowSize: 512 * 1024 };
-/**
- * What all streams of a session may send ahead. HTTP/2 begins with 64 KiB, which a stream alone would wait
- * for. Node gives it back as bytes arrive, whoever reads them, so that memory is bounded by each stream.
- */
-const SESSION_WINDOW = 1024 * 1024;
 
 export function openHttp2Proxy(): Http2Proxy {
   const connections = new WeakMap<Duplex, { connection: HttpConnection; target: Target }>();
@@ -46,7 +42,7 @@ export function openHttp2Proxy(): Http2Proxy {
   server.on('sessionError', () => {});
   server.on('session', (session) => {
     session.on('error', () => {});
-    session.setLocalWindowSize(SESSION_WINDOW);
+    widenSession(session);
     // Resets that come in floods are cheap to send and not to serve.
     let resets = 0;
     session.on('stream', (stream) =>
@@ -107,7 +103,7 @@ function targetOf(connection: HttpConnection): Target {
       createConnection: () => socket,
       settings: FROM_TARGET,
     });
-    session.on('error', () => {}).once('connect', () => session.setLocalWindowSize(SESSION_WINDOW));
+    session.on('error', () => {}).once('connect', () => widenSession(session));
     const forget = () => (current = undefined);
     session.once('close', forget).once('goaway', forget);
     return session;
