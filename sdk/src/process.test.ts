@@ -74,6 +74,7 @@ describe('Process', () => {
     'null',
     '[]',
     '{"type":"end"}',
+    '{"type":"end","end":{"kind":"exited"}}',
     '{"type":"end","end":{"kind":"melted"}}',
     '{"type":"error"}',
   ])('rejects when the server sends %s', async (message) => {

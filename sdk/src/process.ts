@@ -208,7 +208,7 @@ export function openProcess(
   });
 }
 
-const ENDS: readonly string[] = ['exited', 'signalled', 'timed_out', 'oom_killed', 'lost'];
+const ENDS: readonly string[] = ['signalled', 'timed_out', 'oom_killed', 'lost'];
 
 /** What a message says, if it is an event: what answers may be another program than a server of Cay. */
 function eventOf(message: unknown): ExecEvent | undefined {
@@ -226,8 +226,14 @@ function isWhole(event: ExecEvent): boolean {
   if (event.type === 'started') return typeof event.id === 'string';
   if (event.type === 'gap') return Number.isSafeInteger(event.bytes);
   if (event.type === 'error') return typeof event.error?.message === 'string';
-  if (event.type === 'end') return ENDS.includes(event.end?.kind) && Array.isArray(event.denied ?? []);
+  if (event.type === 'end') return isEnd(event.end) && Array.isArray(event.denied ?? []);
   return typeof event.type === 'string';
+}
+
+/** An end without its code would be taken for success. */
+function isEnd(end: CommandEnd | undefined): boolean {
+  if (end?.kind === 'exited') return Number.isInteger(end.exitCode);
+  return end !== undefined && ENDS.includes(end.kind);
 }
 
 function noEvent(when: string): CayError {
