@@ -2,10 +2,11 @@
  * Tests have three tiers.
  *
  * - *Short*, `npm test`: the unit tests, every family of drivers through its whole suite, gVisor and runc
- *   among the runtimes, every class of attack on at least one platform, and servers that are killed.
+ *   among the runtimes, most classes of attack, and servers that are killed.
  * - *Middle*, `npm run test:middle`: the files of `MIDDLE` and nothing else. They take further drivers
- *   through the same suites (Docker, ZFS, overlay), kill and fail at every fault point, and run clients of
- *   others. A change has to pass both before it lands: `.ci/run` runs one after the other.
+ *   through the same suites (Docker, ZFS, overlay), kill and fail at every fault point, and run the other
+ *   classes of attack and clients of others. A change has to pass both before it lands: `.ci/run` runs one
+ *   after the other.
  * - *Long*, `npm run test:all`: all files, and in them also the cases that say `whyLater()`: the same suites
  *   once more over other runtimes, engines and composites, and steps that fail where the others kill.
  *
